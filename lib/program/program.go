@@ -1,0 +1,147 @@
+// Package program is what the main functions of all the programs share: the
+// common flags, the configuration, the logger, the signals and the exit codes.
+// Only Main ends the process; everything else returns.
+package program
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/nri-resctrl/nri-resctrl/lib/config"
+)
+
+// Command is one program.
+type Command struct {
+	Name    string // as it is typed: "nri-watcher"
+	Usage   string // what follows the name in the first line of --help: "[options]"
+	Summary string // one or a few sentences for --help
+	Details string // more for --help, after the options; may be empty
+
+	// Flags adds the program's own options; may be nil.
+	Flags func(*flag.FlagSet)
+	// Run does the work until it is done or ctx ends (SIGINT, SIGTERM). Its
+	// error is printed once and decides the exit code (see ExitCode).
+	Run func(ctx context.Context, env *Env) error
+}
+
+// Env is all that a Command may use of the outside.
+type Env struct {
+	Args       []string // what is left after the options
+	Stdin      io.Reader
+	Stdout     io.Writer
+	Stderr     io.Writer
+	Getenv     func(string) string
+	Config     *config.Config
+	ConfigPath string // the file it came from; "" where there was none
+	Logger     *slog.Logger
+	// LevelFlag is the value of --log-level; "" where it was not given.
+	LevelFlag string
+}
+
+// Main runs cmd as this process and exits with its code.
+func Main(cmd Command) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	env := &Env{Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
+	code := Run(ctx, cmd, env)
+	stop()
+	os.Exit(code)
+}
+
+// Run is Main without the process: env's Args are the arguments after the
+// program's name. It returns the exit code, and has printed the error.
+func Run(ctx context.Context, cmd Command, env *Env) int {
+	err := start(ctx, cmd, env)
+	if err == nil || errors.Is(err, errDone) {
+		return ExitOK
+	}
+	fmt.Fprintf(env.Stderr, "%s: %v\n", cmd.Name, err)
+	code := ExitCode(err)
+	if env.Logger != nil && logsElsewhere(env.Stderr) {
+		env.Logger.Error("ending", "error", err, "exit_code", code)
+	}
+	if code == ExitUsage {
+		fmt.Fprintf(env.Stderr, "Try '%s --help'.\n", cmd.Name)
+	}
+	return code
+}
+
+// errDone says that a flag was the whole of the work.
+var errDone = errors.New("done")
+
+// start reads flags and configuration and runs the command.
+func start(ctx context.Context, cmd Command, env *Env) error {
+	opts, err := parse(cmd, env)
+	if err != nil {
+		return err
+	}
+	env.LevelFlag = opts.level
+	env.Config, env.ConfigPath, err = loadConfig(opts.config, env.Getenv)
+	if err != nil {
+		return err
+	}
+	if opts.check {
+		from := env.ConfigPath
+		if from == "" {
+			from = "no file " + DefaultConfigPath + ": the defaults"
+		}
+		fmt.Fprintf(env.Stdout, "configuration is good (%s)\n", from)
+		return errDone
+	}
+	env.Logger, err = NewLogger(env.Stderr, cmd.Name, env.Config.Log, opts.level)
+	if err != nil {
+		return err
+	}
+	return cmd.Run(ctx, env)
+}
+
+// options are the flags that every program has.
+type options struct {
+	config, level  string
+	check, version bool
+}
+
+// parse reads the arguments and leaves in env.Args what follows the options.
+func parse(cmd Command, env *Env) (options, error) {
+	var o options
+	fs := flag.NewFlagSet(cmd.Name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&o.config, "config", "", "read the configuration from `FILE` (else $"+ConfigEnv+", else "+DefaultConfigPath+")")
+	fs.BoolVar(&o.check, "check-config", false, "check the configuration and exit")
+	fs.StringVar(&o.level, "log-level", "", "log at `LEVEL` debug, info, warn or error, whatever the configuration says")
+	fs.BoolVar(&o.version, "version", false, "print the version and exit")
+	if cmd.Flags != nil {
+		cmd.Flags(fs)
+	}
+	switch err := fs.Parse(env.Args); {
+	case errors.Is(err, flag.ErrHelp):
+		printHelp(env.Stdout, cmd, fs)
+		return o, errDone
+	case err != nil:
+		return o, Fail(ExitUsage, err)
+	case o.version:
+		fmt.Fprintf(env.Stdout, "%s %s\n", cmd.Name, Version())
+		return o, errDone
+	}
+	if o.level != "" {
+		if _, err := parseLevel(o.level); err != nil {
+			return o, Fail(ExitUsage, fmt.Errorf("--log-level: %w", err))
+		}
+	}
+	env.Args = fs.Args()
+	return o, nil
+}
+
+// NoArgs is the check of a program that takes options only.
+func NoArgs(env *Env) error {
+	if len(env.Args) > 0 {
+		return Fail(ExitUsage, fmt.Errorf("unexpected argument %q", env.Args[0]))
+	}
+	return nil
+}
