@@ -2,38 +2,23 @@ package program
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 
 	"github.com/nri-resctrl/nri-resctrl/lib/config"
 )
 
-// DefaultConfigPath is read where no other file is named; it may be missing.
-const DefaultConfigPath = "/etc/nri-resctrl/config.toml"
-
-// ConfigEnv names the file where --config does not.
-const ConfigEnv = "NRI_RESCTRL_CONFIG"
-
-// loadConfig reads the file that --config or the environment names, which must
-// be there, else the default file, else it gives the defaults and path "".
-func loadConfig(named string, getenv func(string) string) (*config.Config, string, error) {
-	path := named
-	if path == "" {
-		path = getenv(ConfigEnv)
+// loadConfig reads the configuration that the value of --config, the
+// environment or the default names, and says which file it was; "" where there
+// is no default file.
+func loadConfig(named string) (*config.Config, string, error) {
+	c, err := config.Load(named)
+	if err != nil {
+		return nil, "", Fail(ExitConfig, err)
 	}
-	if path == "" {
-		path = DefaultConfigPath
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			return config.Default(), "", nil
-		}
+	path, _ := config.Path(named)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		path = ""
 	}
-	c, err := config.Load(path)
-	if err == nil {
-		return c, path, nil
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%w (it was named by --config or %s: make it, or name another)", err, ConfigEnv)
-	}
-	return nil, path, Fail(ExitConfig, err)
+	return c, path, nil
 }

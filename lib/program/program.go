@@ -82,14 +82,14 @@ func start(ctx context.Context, cmd Command, env *Env) error {
 		return err
 	}
 	env.LevelFlag = opts.level
-	env.Config, env.ConfigPath, err = loadConfig(opts.config, env.Getenv)
+	env.Config, env.ConfigPath, err = loadConfig(opts.config)
 	if err != nil {
 		return err
 	}
 	if opts.check {
 		from := env.ConfigPath
 		if from == "" {
-			from = "no file " + DefaultConfigPath + ": the defaults"
+			from = "no file " + config.DefaultPath + ": the defaults"
 		}
 		fmt.Fprintf(env.Stdout, "configuration is good (%s)\n", from)
 		return errDone
@@ -112,7 +112,7 @@ func parse(cmd Command, env *Env) (options, error) {
 	var o options
 	fs := flag.NewFlagSet(cmd.Name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	fs.StringVar(&o.config, "config", "", "read the configuration from `FILE` (else $"+ConfigEnv+", else "+DefaultConfigPath+")")
+	fs.StringVar(&o.config, "config", "", "read the configuration from `FILE` (else $"+config.EnvPath+", else "+config.DefaultPath+")")
 	fs.BoolVar(&o.check, "check-config", false, "check the configuration and exit")
 	fs.StringVar(&o.level, "log-level", "", "log at `LEVEL` debug, info, warn or error, whatever the configuration says")
 	fs.BoolVar(&o.version, "version", false, "print the version and exit")

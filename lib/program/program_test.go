@@ -25,12 +25,12 @@ type result struct {
 }
 
 // try runs cmd with args and the environment.
-func try(t *testing.T, cmd Command, environ map[string]string, args ...string) result {
+func try(t *testing.T, cmd Command, args ...string) result {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	env := &Env{
 		Args: args, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errOut,
-		Getenv: func(k string) string { return environ[k] },
+		Getenv: func(string) string { return "" },
 	}
 	return result{Run(t.Context(), cmd, env), out.String(), errOut.String()}
 }
@@ -66,7 +66,7 @@ func TestExitCodes(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got := try(t, command(func(context.Context, *Env) error { return tt.err }), map[string]string{ConfigEnv: write(t, "")})
+			got := try(t, command(func(context.Context, *Env) error { return tt.err }), "--config", write(t, ""))
 			if got.code != tt.want {
 				t.Errorf("code %d, want %d", got.code, tt.want)
 			}
@@ -83,7 +83,7 @@ func TestExitCodes(t *testing.T) {
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	never := func(context.Context, *Env) error { return errors.New("it ran") }
-	good := map[string]string{ConfigEnv: write(t, "[log]\nlevel = \"warn\"\n")}
+	good := write(t, "[log]\nlevel = \"warn\"\n")
 	bad := write(t, "[log]\nlevell = \"warn\"\n")
 	withFlag := command(never)
 	withFlag.Flags = func(fs *flag.FlagSet) { fs.Bool("stdout", false, "write to standard output") }
@@ -96,7 +96,7 @@ func TestFlags(t *testing.T) {
 	}{
 		{"help", []string{"--help"}, 0, "--stdout\n        write to standard output", ""},
 		{"version", []string{"--version"}, 0, "nri-test " + Version() + "\n", ""},
-		{"good config", []string{"--check-config"}, 0, "configuration is good (" + good[ConfigEnv] + ")", ""},
+		{"good config", []string{"--check-config"}, 0, "configuration is good (" + good + ")", ""},
 		{"bad config", []string{"--config", bad, "--check-config"}, 78, "", bad},
 		{"bad config, no check", []string{"--config", bad}, 78, "", "levell"},
 		{"config not there", []string{"--config", bad + ".gone"}, 78, "", "named by --config"},
@@ -106,7 +106,7 @@ func TestFlags(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got := try(t, withFlag, good, tt.args...)
+			got := try(t, withFlag, append([]string{"--config", good}, tt.args...)...)
 			if got.code != tt.code {
 				t.Errorf("code %d, want %d; %s", got.code, tt.code, got.errOut)
 			}
@@ -120,7 +120,6 @@ func TestFlags(t *testing.T) {
 func TestEnvOfARun(t *testing.T) {
 	t.Parallel()
 	path := write(t, "[log]\nlevel = \"error\"\nformat = \"json\"\n")
-	other := write(t, "[log]\nlevel = \"warn\"\n")
 	cmd := command(func(_ context.Context, env *Env) error {
 		if env.ConfigPath != path || env.Config.Log.Level != "error" {
 			t.Errorf("the configuration came from %s: %+v", env.ConfigPath, env.Config.Log)
@@ -131,7 +130,7 @@ func TestEnvOfARun(t *testing.T) {
 		env.Logger.Debug("a word", "pod_uid", "u1")
 		return nil
 	})
-	got := try(t, cmd, map[string]string{ConfigEnv: other}, "--config", path, "--log-level", "debug", "rest")
+	got := try(t, cmd, "--config", path, "--log-level", "debug", "rest")
 	if got.code != 0 || !strings.Contains(got.errOut, `"msg":"a word","pod_uid":"u1"`) {
 		t.Errorf("got %+v", got)
 	}
