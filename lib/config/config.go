@@ -82,3 +82,12 @@ type Log struct {
 
 // Duration is a time.Duration written as "100ms", "2m", "168h".
 type Duration struct{ time.Duration }
+
+// UnmarshalText reads "100ms".
+func (d *Duration) UnmarshalText(text []byte) (err error) {
+	d.Duration, err = time.ParseDuration(string(text))
+	return err
+}
+
+// MarshalText writes what UnmarshalText reads.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(short(d.Duration)), nil }
