@@ -1,0 +1,210 @@
+package resctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+)
+
+// maxPasses bounds an assignment. Children of a task that is in the group are
+// born in it, so a fork storm converges in two or three passes; what still
+// brings new tasks after ten comes from outside the container, and the next
+// sweep finds it.
+const maxPasses = 10
+
+// Assignment is what became of the tasks of one container.
+type Assignment struct {
+	Tasks   int // in the container's cgroups at the last look, living
+	InGroup int // of these, in the group
+	Moved   int // written to the group with success, over all passes
+	// PutBack counts tasks that were moved by mistake, because an id was used
+	// again between list and write, and that are where they belong again.
+	PutBack int
+	Passes  int // looks at the container's tasks
+	// Foreign counts the tasks in another control group than the group's, by its
+	// name; "" is the root. The kernel refuses them.
+	Foreign map[string]int
+	// Unstable: new tasks were found in every pass, and the last look's strays
+	// are left.
+	Unstable bool
+}
+
+// Assign brings every task that tasks lists into the monitoring group, and
+// repeats until a pass finds no task outside it, within bounds. tasks lists the
+// ids of all threads of the container's cgroup and below, and is called several
+// times, also under the lock of the root.
+//
+// A task that ends meanwhile is no failure. An id may be used again between list
+// and write, so the list is read again under the lock right before the write and
+// after it, and a foreign task that slipped in is put back. What is left is
+// narrow: children that such a task forks before it is put back (microseconds to
+// few milliseconds) stay in the group, and so does the task when we are killed
+// in just that moment. And a child that is being forked while its parent is
+// written can come to light with the parent's old group after the last pass (the
+// kernel copies the group early in fork and lists the child late): the next
+// sweep finds it.
+//
+// Errors: ErrGroupGone; *Error of reason not_mounted, permission, io; what tasks
+// returned (wrapped). The Assignment is then what was reached so far.
+func (f *FS) Assign(ctx context.Context, groupPath string, tasks func() ([]int, error)) (Assignment, error) {
+	g, err := f.parse(groupPath)
+	if err != nil {
+		return Assignment{}, err
+	}
+	a := &assigner{fs: f, group: g, tasks: tasks, refused: map[int]string{}}
+	switch ok, err := f.Exists(groupPath); {
+	case err != nil:
+		return a.out, err
+	case !ok:
+		return a.out, &Error{Op: "assign tasks to", Path: groupPath, Reason: reasonIO, Err: ErrGroupGone}
+	}
+	return a.run(ctx)
+}
+
+// assigner is one call of Assign.
+type assigner struct {
+	fs    *FS
+	group group
+	tasks func() ([]int, error)
+	out   Assignment
+	// refused has the tasks that the kernel refused in this call because of their
+	// control group: they are not tried again.
+	refused map[int]string
+}
+
+// stray is a task that is in the container and not in the group.
+type stray struct {
+	tid    int
+	before group // where it was
+}
+
+func (a *assigner) run(ctx context.Context) (Assignment, error) {
+	list, err := a.list()
+	if err != nil {
+		return a.out, err
+	}
+	for {
+		a.out.Passes++
+		strays, err := a.look(list)
+		if err != nil || len(strays) == 0 {
+			return a.out, err
+		}
+		if a.out.Passes > maxPasses {
+			a.out.Unstable = true
+			return a.out, nil
+		}
+		err = a.fs.locked(ctx, "assign tasks to", a.fs.path(a.group), func() error {
+			list, err = a.move(strays)
+			return err
+		})
+		if err != nil {
+			return a.out, err
+		}
+	}
+}
+
+// list lists the container's tasks, sorted and unique.
+func (a *assigner) list() ([]int, error) {
+	tids, err := a.tasks()
+	if err != nil {
+		return nil, fmt.Errorf("list tasks for %s: %w", a.fs.path(a.group), err)
+	}
+	tids = slices.Clone(tids)
+	slices.Sort(tids)
+	tids = slices.Compact(tids)
+	// 0 is the writer itself for the kernel, and what a cgroup lists for a task
+	// that this PID namespace does not see.
+	if len(tids) > 0 && tids[0] <= 0 {
+		return nil, fail("assign tasks to", a.fs.path(a.group),
+			fmt.Errorf("task id %d: the container is outside this PID namespace", tids[0]))
+	}
+	return tids, nil
+}
+
+// look counts where the tasks are, and gives those that are to be moved.
+func (a *assigner) look(list []int) ([]stray, error) {
+	a.out.Tasks, a.out.InGroup, a.out.Foreign = 0, 0, nil
+	m := &members{fs: a.fs, own: a.group}
+	var strays []stray
+	for _, tid := range list {
+		g, ok, err := m.of(tid)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue // ended
+		}
+		a.out.Tasks++
+		ctrl, refused := a.refused[tid]
+		switch {
+		case g == a.group:
+			a.out.InGroup++
+		case g.ctrl != a.group.ctrl:
+			a.foreign(g.ctrl)
+		case refused:
+			a.foreign(ctrl)
+		default:
+			strays = append(strays, stray{tid: tid, before: g})
+		}
+	}
+	return strays, nil
+}
+
+func (a *assigner) foreign(ctrl string) {
+	if a.out.Foreign == nil {
+		a.out.Foreign = map[string]int{}
+	}
+	a.out.Foreign[ctrl]++
+}
+
+// move writes the strays that are in the container still, and gives the list of
+// tasks from after that. The lock is held.
+func (a *assigner) move(strays []stray) ([]int, error) {
+	now, err := a.list()
+	if err != nil {
+		return nil, err
+	}
+	strays = slices.DeleteFunc(strays, func(s stray) bool {
+		_, in := slices.BinarySearch(now, s.tid)
+		return !in
+	})
+	w := writer{fs: a.fs, group: a.group, refused: a.refused}
+	werr := w.write(strays)
+	a.out.Moved += len(w.moved)
+
+	list, err := a.recheck(w.moved)
+	return list, errors.Join(werr, err)
+}
+
+// recheck lists the tasks after a write and puts back what was written and is
+// not the container's.
+func (a *assigner) recheck(moved []stray) ([]int, error) {
+	suspects := moved
+	var list []int
+	// Twice, since a task that goes from one cgroup of the container to another
+	// can be missed by one walk.
+	for range 2 {
+		again, err := a.list()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err // no list, no judgement
+		}
+		list = append(list, again...)
+		slices.Sort(list)
+		list = slices.Compact(list)
+		suspects = slices.DeleteFunc(slices.Clone(suspects), func(s stray) bool {
+			_, in := slices.BinarySearch(list, s.tid)
+			return in
+		})
+		if len(suspects) == 0 {
+			if err != nil && len(moved) == 0 {
+				return nil, err
+			}
+			return list, nil
+		}
+	}
+	n, err := a.fs.putBack(a.group, suspects)
+	a.out.PutBack += n
+	return list, err
+}

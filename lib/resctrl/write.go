@@ -1,0 +1,238 @@
+package resctrl
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxWrite is the most that the kernel takes in one write to tasks: a page. A
+// byte more is E2BIG, and nothing is applied (6.12).
+const maxWrite = 4096
+
+// What is known of comma lists in tasks; kernels before 6.7 refuse them (EINVAL).
+const (
+	listsUnknown int32 = iota
+	listsTaken
+	listsRefused
+)
+
+// writer writes task ids to a group's tasks. The lock is held while it does.
+type writer struct {
+	fs      *FS
+	group   group
+	refused map[int]string // gets the tasks of other control groups
+	moved   []stray        // written with success
+}
+
+// write writes all of strays: in lists where the kernel takes them, each by
+// itself where it does not.
+func (w *writer) write(strays []stray) error {
+	for len(strays) > 0 {
+		n := 1
+		if w.fs.lists.Load() != listsRefused {
+			n = fitting(strays)
+		}
+		done, err := w.writeList(strays[:n])
+		if err != nil {
+			return err
+		}
+		strays = strays[done:]
+	}
+	return nil
+}
+
+// fitting says how many task ids fit into one write.
+func fitting(strays []stray) int {
+	size := 0
+	for i, s := range strays {
+		size += len(strconv.Itoa(s.tid)) + 1 // and a comma
+		if size-1 > maxWrite {
+			return i
+		}
+	}
+	return len(strays)
+}
+
+func join(strays []stray) []byte {
+	var b []byte
+	for i, s := range strays {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(s.tid), 10)
+	}
+	return b
+}
+
+// writeList makes one write, and says how many of the list are done with. The
+// kernel applies a list from left to right and stops at the first failure, which
+// it names in last_cmd_status only.
+func (w *writer) writeList(list []stray) (done int, err error) {
+	path := filepath.Join(w.fs.path(w.group), fileTasks)
+	err = w.fs.os.WriteFile(path, join(list))
+	if err == nil {
+		if len(list) > 1 {
+			w.fs.lists.Store(listsTaken)
+		}
+		w.moved = append(w.moved, list...)
+		return len(list), nil
+	}
+	if gone(err) {
+		if merr := w.fs.checkMount(); merr != nil {
+			return 0, merr
+		}
+		return 0, goneError("assign tasks to", w.fs.path(w.group), err)
+	}
+	words := w.fs.lastCmdStatus()
+	if len(list) == 1 {
+		return 1, w.failed(list[0], err, words)
+	}
+	if at := failedTask(list, words); at >= 0 {
+		w.fs.lists.Store(listsTaken)
+		w.moved = append(w.moved, list[:at]...)
+		return at + 1, w.failed(list[at], err, words)
+	}
+	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ESRCH) {
+		return 0, w.failed(list[0], err, words)
+	}
+	// Nothing says which one failed. A kernel that knows no lists says EINVAL and
+	// leaves last_cmd_status as it was.
+	if errors.Is(err, unix.EINVAL) {
+		w.fs.lists.CompareAndSwap(listsUnknown, listsRefused)
+	}
+	for i := range list {
+		if _, err := w.writeList(list[i : i+1]); err != nil {
+			return 0, err
+		}
+	}
+	return len(list), nil
+}
+
+// failed judges the failure of one task: nil where it is none of ours.
+func (w *writer) failed(s stray, err error, words string) error {
+	switch {
+	case errors.Is(err, unix.ESRCH):
+		return nil // it ended
+	case errors.Is(err, unix.EINVAL):
+		m := &members{fs: w.fs, own: w.group}
+		now, ok, merr := m.of(s.tid)
+		if merr != nil {
+			return merr
+		}
+		if !ok {
+			return nil
+		}
+		if now.ctrl != w.group.ctrl || strings.Contains(words, "different control group") {
+			w.refused[s.tid] = now.ctrl
+			return nil
+		}
+	}
+	e := fail("assign tasks to", w.fs.path(w.group), fmt.Errorf("task %d: %w", s.tid, err))
+	e.Kernel = oneLine(words) // a write to tasks clears it first
+	return e
+}
+
+var failedTaskWords = regexp.MustCompile(`Error while processing task (\d+)`)
+
+// failedTask finds which of a list last_cmd_status names; -1 where it names none.
+func failedTask(list []stray, words string) int {
+	named := failedTaskWords.FindAllStringSubmatch(words, -1)
+	if named == nil {
+		return -1
+	}
+	last := named[len(named)-1][1]
+	return slices.IndexFunc(list, func(s stray) bool { return strconv.Itoa(s.tid) == last })
+}
+
+// putBack puts tasks that were written to g by mistake where they belong. The
+// lock is held. It gives the number of tasks that were in g and are out of it now.
+func (f *FS) putBack(g group, suspects []stray) (n int, err error) {
+	mistaken := map[int]stray{}
+	m := &members{fs: f, own: g}
+	var order []int
+	for _, s := range suspects {
+		now, ok, err := m.of(s.tid)
+		if err != nil {
+			return n, err
+		}
+		if ok && now == g && (f.simulated || f.living(s.tid)) {
+			mistaken[s.tid] = s
+			order = append(order, s.tid)
+		}
+	}
+	for _, tid := range order {
+		target, err := f.belongs(g, mistaken, mistaken[tid])
+		if err != nil {
+			return n, err
+		}
+		if target == g {
+			continue // its parent is in the group by right: it was born there
+		}
+		path := filepath.Join(f.path(target), fileTasks)
+		err = f.os.WriteFile(path, strconv.AppendInt(nil, int64(tid), 10))
+		if errors.Is(err, unix.ESRCH) {
+			continue
+		}
+		if err != nil {
+			e := fail("put task back to", f.path(target), fmt.Errorf("task %d: %w", tid, err))
+			e.Kernel = oneLine(f.lastCmdStatus())
+			return n, e
+		}
+		n++
+		f.log.Warn("a task id was used again while its container was assigned: put back",
+			"task", tid, "group_path", f.path(g), "put_back_to", f.path(target))
+	}
+	return n, nil
+}
+
+// belongs says where a task that was written by mistake belongs: where its
+// process is, or the nearest ancestor that was not written by mistake itself;
+// else where the id was before.
+func (f *FS) belongs(g group, mistaken map[int]stray, s stray) (group, error) {
+	target := s.before
+	m := &members{fs: f, own: g}
+	if f.noProc.Load() { // a rare case, so that every group may be read
+		all, err := f.allMembers(true)
+		if err != nil {
+			return group{}, err
+		}
+		m.inOwn, m.others = map[int]bool{}, all
+	}
+	for tid := s.tid; !f.simulated; {
+		st, ok := f.status(tid)
+		if !ok {
+			break
+		}
+		next := st.parent
+		if st.tgid != tid {
+			next = st.tgid
+		}
+		if next <= 0 || next == tid {
+			break
+		}
+		tid = next
+		if _, ok := mistaken[tid]; ok {
+			continue
+		}
+		now, ok, err := m.of(tid)
+		if err != nil {
+			return group{}, err
+		}
+		if ok {
+			target = now
+		}
+		break
+	}
+	// The write that moved it left its control group as it was.
+	if target.ctrl != g.ctrl {
+		target = group{ctrl: g.ctrl}
+	}
+	return target, nil
+}
