@@ -73,7 +73,7 @@ func decode(name string, data []byte) (*document, error) {
 	var top map[string]toml.Primitive
 	meta, err := toml.NewDecoder(bytes.NewReader(data)).Decode(&top)
 	if err != nil {
-		return nil, syntax(name, err)
+		return nil, syntax(name, data, err)
 	}
 	d := &document{file: name, data: data, meta: meta}
 	for _, table := range sorted(top) {
@@ -84,25 +84,28 @@ func decode(name string, data []byte) (*document, error) {
 		}
 		var keys map[string]toml.Primitive
 		if err := meta.PrimitiveDecode(top[table], &keys); err != nil {
-			return nil, syntax(name, err)
+			return nil, syntax(name, data, err)
 		}
 		if len(keys) == 0 && !slices.Contains(Tables(), table) {
 			d.fault(line, quoteKey(table), "unknown table", tables())
 		}
 		for _, key := range sorted(keys) {
-			value, line := d.look(keys[key])
-			d.entries = append(d.entries, entry{table, key, value, line})
+			value, at := d.look(keys[key])
+			if at == 0 {
+				at = line // of the table: TOML's empty key has no position of its own
+			}
+			d.entries = append(d.entries, entry{table, key, value, at})
 		}
 	}
 	return d, nil
 }
 
-func syntax(name string, err error) *Error {
+func syntax(name string, data []byte, err error) *Error {
 	var pe toml.ParseError
 	if !errors.As(err, &pe) {
 		return &Error{File: name, Found: "not TOML", Err: err}
 	}
-	return &Error{File: name, Line: pe.Position.Line, Found: "not TOML: " + pe.Message}
+	return &Error{File: name, Line: lineOf(pe.Position, data), Found: "not TOML: " + oneLine(pe.Message)}
 }
 
 // outside is for what stands in the file where a table should.
@@ -204,9 +207,7 @@ func (d *document) look(p toml.Primitive) (value any, line int) {
 	err := d.meta.PrimitiveDecode(p, &probe)
 	var pe toml.ParseError
 	if errors.As(err, &pe) && pe.Position.Line > 0 {
-		// Not pe.Position.Line: for a string of several lines that is its last.
-		start := min(max(pe.Position.Start, 0), len(d.data))
-		return probe.value, 1 + bytes.Count(d.data[:start], []byte("\n"))
+		return probe.value, lineOf(pe.Position, d.data)
 	}
 	var below map[string]toml.Primitive
 	if _, ok := probe.value.(map[string]any); !ok || d.meta.PrimitiveDecode(p, &below) != nil {
@@ -218,6 +219,16 @@ func (d *document) look(p toml.Primitive) (value any, line int) {
 		}
 	}
 	return probe.value, line
+}
+
+// lineOf is the line where a position starts. Its own Line is the last one of
+// a string of several lines, and one too few at a string that a CRLF breaks
+// (toml v1.6.0).
+func lineOf(p toml.Position, data []byte) int {
+	if p.Start <= 0 || p.Start > len(data) {
+		return max(p.Line, 1)
+	}
+	return 1 + bytes.Count(data[:p.Start], []byte("\n"))
 }
 
 type probe struct{ value any }

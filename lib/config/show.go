@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // maxShown is how much of a wrong value is repeated, in bytes.
@@ -53,4 +55,17 @@ func literal(value any) string {
 	default:
 		return fmt.Sprint(v)
 	}
+}
+
+// oneLine escapes what would end the line or move a terminal's cursor.
+func oneLine(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+	}
+	return b.String()
 }
