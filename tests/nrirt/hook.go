@@ -1,0 +1,62 @@
+package nrirt
+
+import (
+	"context"
+	"errors"
+	"path"
+
+	"github.com/containerd/ttrpc"
+)
+
+// Hook is called before each call of the protocol with the bare name of its
+// method: "RegisterPlugin" (the plugin's request, before it is answered),
+// "Configure", "Synchronize", "RunPodSandbox", "StartContainer" and so on (the
+// runtime's, before they are sent). It may wait: ctx ends with the call or
+// with the runtime. Its error is the call's; Cut closes every connection.
+type Hook func(ctx context.Context, method string) error
+
+// Cut is what a Hook returns to close every plugin's connection at that call.
+var Cut = errors.New("cut every connection")
+
+// SetHook sets the hook; nil takes it away.
+func (r *Runtime) SetHook(h Hook) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hook = h
+}
+
+// runHook runs the hook before the call of the method.
+func (r *Runtime) runHook(ctx context.Context, method string) error {
+	r.mu.Lock()
+	hook, ended := r.hook, r.hookCtx
+	r.mu.Unlock()
+	if hook == nil {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ended, cancel)
+	defer stop()
+	err := hook(ctx, path.Base(method))
+	if errors.Is(err, Cut) {
+		r.CutConnections()
+		return ttrpc.ErrClosed
+	}
+	return err
+}
+
+// interceptCall is for the calls of the runtime to plugins.
+func (r *Runtime) interceptCall(ctx context.Context, req *ttrpc.Request, resp *ttrpc.Response, info *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
+	if err := r.runHook(ctx, info.FullMethod); err != nil {
+		return err
+	}
+	return invoke(ctx, req, resp)
+}
+
+// interceptRequest is for the requests of plugins to the runtime.
+func (r *Runtime) interceptRequest(ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
+	if err := r.runHook(ctx, info.FullMethod); err != nil {
+		return nil, err
+	}
+	return method(ctx, unmarshal)
+}
