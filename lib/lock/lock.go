@@ -98,7 +98,8 @@ func (l *Locks) Instance(name string) (release func(), err error) {
 		}
 	}
 	// Emptied first: a reader sees no number or the right one, never a mixture.
-	if err := file.Truncate(0); err == nil {
+	err = file.Truncate(0)
+	if err == nil {
 		_, err = file.WriteAt(strconv.AppendInt(nil, int64(os.Getpid()), 10), 0)
 	}
 	if err != nil {

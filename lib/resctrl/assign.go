@@ -180,13 +180,13 @@ func (a *assigner) move(strays []stray) ([]int, error) {
 
 // recheck lists the tasks after a write and puts back what was written and is
 // not the container's.
-func (a *assigner) recheck(moved []stray) ([]int, error) {
+func (a *assigner) recheck(moved []stray) (list []int, err error) {
 	suspects := moved
-	var list []int
 	// Twice, since a task that goes from one cgroup of the container to another
 	// can be missed by one walk.
 	for range 2 {
-		again, err := a.list()
+		var again []int
+		again, err = a.list()
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err // no list, no judgement
 		}
@@ -198,13 +198,10 @@ func (a *assigner) recheck(moved []stray) ([]int, error) {
 			return in
 		})
 		if len(suspects) == 0 {
-			if err != nil && len(moved) == 0 {
-				return nil, err
-			}
-			return list, nil
+			return list, err
 		}
 	}
-	n, err := a.fs.putBack(a.group, suspects)
+	n, perr := a.fs.putBack(a.group, suspects)
 	a.out.PutBack += n
-	return list, err
+	return list, errors.Join(perr, err)
 }

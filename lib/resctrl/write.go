@@ -129,9 +129,12 @@ func (w *writer) failed(s stray, err error, words string) error {
 		if !ok {
 			return nil
 		}
-		if now.ctrl != w.group.ctrl || strings.Contains(words, "different control group") {
+		if now.ctrl != w.group.ctrl {
 			w.refused[s.tid] = now.ctrl
 			return nil
+		}
+		if strings.Contains(words, "different control group") {
+			return nil // it has come back since: the next pass tries again
 		}
 	}
 	e := fail("assign tasks to", w.fs.path(w.group), fmt.Errorf("task %d: %w", s.tid, err))
