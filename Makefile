@@ -1,0 +1,54 @@
+# The targets are listed by `make help`.
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+MODULE  := github.com/nri-resctrl/nri-resctrl
+LDFLAGS := -X $(MODULE)/lib/program.version=$(VERSION)
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+TESTFLAGS ?=
+
+export CGO_ENABLED = 1
+
+.PHONY: help build test setup vet lint demo test-kernel test-node bench clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+build: ## the programs, in bin/
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+test: setup vet ## everything that needs no virtual machine, with the race detector
+	$(GO) test -race -timeout 15m $(TESTFLAGS) ./...
+
+demo: setup ## the whole pipeline on simulators, as a short story; a minute
+	$(GO) run ./tests/demo
+
+test-kernel: ## on real kernels (6.12, 6.1), in small virtual machines
+	tests/vm/test-kernel $(TESTFLAGS)
+
+test-node: build ## the installed programs on a whole node, in a virtual machine
+	tests/node/run $(TESTFLAGS)
+
+bench: build ## figures of the start barrier on a whole node; no judgement
+	tests/node/bench
+
+vet:
+	@unformatted=$$(gofmt -l cmd lib state tests); \
+	  [ -z "$$unformatted" ] || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; } >&2
+	$(GO) vet ./...
+
+lint: vet ## gofmt, go vet, staticcheck
+	$(GO) run $(STATICCHECK) ./...
+
+# What the tests and the demo need of a Debian machine beside Go.
+setup:
+	@missing=; for p in gcc=gcc sqlite3=sqlite3 fusermount3=fuse3; do \
+	  command -v $${p%=*} >/dev/null || missing="$$missing $${p#*=}"; done; \
+	[ -e /usr/include/stdlib.h ] || missing="$$missing libc6-dev"; \
+	[ -n "$$missing" ] || exit 0; \
+	if [ "$$(id -u)" != 0 ]; then \
+	  echo "missing:$$missing; install with: sudo apt-get install$$missing" >&2; exit 1; fi; \
+	echo "installing:$$missing" >&2; export DEBIAN_FRONTEND=noninteractive; \
+	{ apt-get -q update && apt-get -q install -y --no-install-recommends $$missing; } >/dev/null
+
+clean: ## remove what was built here (the virtual machines' parts stay in their cache)
+	rm -rf bin dist

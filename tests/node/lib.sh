@@ -1,0 +1,170 @@
+# Sourced by the scripts that run on the node.  What is true comes from the
+# kernel (/proc, /sys/fs/cgroup, /sys/fs/resctrl) and from the runtime (cri); the
+# state is read with sqlite3, the event log with jq.  None of the project's own
+# code is asked.
+
+root=/sys/fs/resctrl groups=/sys/fs/resctrl/mon_groups
+db=/var/lib/nri-resctrl/state.db
+log=/var/log/nri-resctrl/events.jsonl
+patience=${PATIENCE:-180}               # seconds that a condition may take; the guest is slow
+failures=0
+
+# check NAME COMMAND...: one case.  What the command says stands below a failure.
+check() {
+  local name=$1 said; shift
+  if said=$("$@" 2>&1); then echo "ok - $name"
+  else
+    echo "not ok - $name"; sed 's/^/#   /' <<<"$said"; failures=$((failures+1))
+  fi
+}
+
+# soon COMMAND...: polls until the command succeeds, for as long as patience.
+soon() {
+  local end=$((SECONDS+patience)) said
+  until said=$("$@" 2>&1); do
+    [ $SECONDS -lt $end ] || { echo "not within $patience s: $*"; echo "$said"; return 1; }
+    sleep 0.2
+  done
+}
+
+# finish: the last words of a script; its status tells whether all was well.
+finish() {
+  if [ $failures -gt 0 ]; then
+    echo "# the journal's end:"; journalctl --no-pager -o short-monotonic -n 60 \
+      -u nri-watcher -u resctrl-applier -u resctrl-retry -u containerd | sed 's/^/#   /'
+    echo "# the event log's end:"; tail -n 20 $log | sed 's/^/#   /'
+    echo "# pods:"; sqlite3 -readonly -header $db 'select * from pods; select * from containers' | sed 's/^/#   /'
+  fi
+  echo "script done"
+  exit $((failures > 0))
+}
+
+same() { # WANT GOT
+  [ "$1" = "$2" ] || { echo "want: $1"; echo "got:  $2"; return 1; }
+}
+
+# --- the kernel
+
+cgroup_of() { # CONTAINER: its directory
+  find /sys/fs/cgroup -type d \( -name "cri-containerd-$1.scope" -o -name "$1" \) -print -quit
+}
+
+# tasks_of CONTAINER: the ids of all threads in its cgroup and those below.
+tasks_of() {
+  local d; d=$(cgroup_of "$1"); [ -n "$d" ] || return 1
+  find "$d" -name cgroup.threads -exec cat {} + | sort -n
+}
+
+# kernel_group TASK: the group the kernel has the thread in, as "control/monitoring".
+kernel_group() {
+  sed -n 's/^res://p; s/^mon:/\//p' "/proc/$1/cpu_resctrl_groups" 2>/dev/null | tr -d '\n'
+}
+
+# in_group UID CONTAINER [AT-LEAST]: every thread of the container is in the
+# pod's group, and there are as many as AT-LEAST.
+in_group() {
+  local t g n=0 bad=0
+  for t in $(tasks_of "$2"); do
+    g=$(kernel_group "$t")
+    [ -n "$g" ] || continue             # it ended meanwhile
+    n=$((n+1))
+    [ "$g" = "//pod_$1" ] || { bad=$((bad+1)); echo "task $t ($(cat "/proc/$t/comm")) is in $g, not in pod_$1"; }
+  done
+  [ $n -ge "${3:-1}" ] || { echo "container $2 has $n tasks, not ${3:-1}"; return 1; }
+  [ $bad = 0 ]
+}
+
+in_no_group() { # CONTAINER
+  local t g n=0
+  for t in $(tasks_of "$1"); do
+    n=$((n+1)); g=$(kernel_group "$t"); [ "$g" = // ] || { echo "task $t of $1 is in $g"; return 1; }
+  done
+  [ $n -gt 0 ] || { echo "$1 has no task"; return 1; }
+}
+
+# group_holds UID CONTAINER...: the kernel's list of the group's tasks is that of
+# the containers, no more and no less.
+group_holds() {
+  local uid=$1 c; shift
+  same "$(for c; do tasks_of "$c"; done | sort -n | paste -sd ' ')" "$(sort -n "$groups/pod_$uid/tasks" | paste -sd ' ')"
+}
+
+no_group() { [ ! -e "$groups/pod_$1" ] || { echo "pod_$1 is still there"; return 1; }; }
+
+# group_id UID: what changes when a group is made anew.
+group_id() { stat -c %i "$groups/pod_$1"; }
+
+counts_up() { # UID BYTES: the group's counter is a number, and not below BYTES
+  local now; now=$(cat "$groups/pod_$1/mon_data/mon_L3_00/mbm_total_bytes") || return 1
+  [ "$now" -ge "$2" ] || { echo "mbm_total_bytes is $now, was $2"; return 1; }
+}
+counter() { cat "$groups/pod_$1/mon_data/mon_L3_00/mbm_total_bytes"; }
+
+# --- state and events
+
+q() { sqlite3 -readonly -cmd '.timeout 5000' "$db" "$1"; }
+
+# told UID: the pod's events, as "Exists 0/0, Exists 1/1, Removed".
+told() {
+  jq -rs --arg u "$1" '[.[] | select(.pod_uid == $u)
+    | if .type == "Removed" then "Removed"
+      else "\(.group_state)\(if .reason then "(" + .reason + ")" else "" end) \(.total_containers)/\(.reconciled_containers)" end]
+    | join(", ")' $log
+}
+told_is() { same "$2" "$(told "$1")"; } # UID EVENTS
+
+row() { # UID: the pod's row, as "Exists 2/2"
+  q "select group_state || case reason when '' then '' else coalesce('(' || reason || ')', '') end || ' ' ||
+       total_containers || '/' || reconciled_containers from pods where pod_uid = '$1' and not removing"
+}
+row_is() { same "$2" "$(row "$1")"; } # UID ROW
+container_is() { same "$2" "$(q "select state from containers where container_id = '$1'")"; }
+
+# log_sound: every line is whole, numbered without gap or repeat, of one log, and
+# the very line that the table has.
+log_sound() {
+  jq -e . $log >/dev/null || return 1
+  [ "$(tail -c 1 $log | od -An -tx1 | tr -d ' ')" = 0a ] || { echo "the last line is torn"; return 1; }
+  same 1 "$(jq -r .log $log | sort -u | wc -l)" || return 1
+  same "$(seq "$(wc -l <$log)" | paste -sd ' ')" "$(jq -r .seq $log | paste -sd ' ')" || return 1
+  same "" "$(jq -c 'select((.time and .type and .pod_uid and .node and .source) | not)' $log)" || return 1
+  diff <(q "select rtrim(line, char(10)) from events order by seq") $log
+}
+
+state_sound() {
+  same ok "$(q 'pragma integrity_check')" && same "" "$(q 'pragma foreign_key_check')" &&
+    same "" "$(q 'select pod_uid from pods p where not removing
+      and total_containers <> (select count(*) from containers c where c.pod_uid = p.pod_uid)')"
+}
+
+# agree: runtime, kernel, state and the last word of the event log, of every pod
+# of the node: no group too many, none missing, every thread where it belongs.
+agree() {
+  local id st pod uid want last
+  same "$(cri pods | sed 's/.* uid=\([^ ]*\) .*/\1/' | sort -u | paste -sd ' ')" \
+    "$(q 'select pod_uid from pods where not removing order by 1' | sort | paste -sd ' ')" || return 1
+  same "$(q "select group_path from pods where group_state = 'Exists' order by 1" | sort | paste -sd ' ')" \
+    "$(ls -d $groups/pod_* 2>/dev/null | sort | paste -sd ' ')" || return 1
+  while read -r id st pod _; do
+    pod=${pod#pod=}; uid=$(q "select pod_uid from sandboxes where sandbox_id = '$pod'")
+    [ -n "$uid" ] || { echo "sandbox $pod has no row"; return 1; }
+    [ "$st" = CONTAINER_RUNNING ] || continue
+    case $(row "$uid") in Exists*) in_group "$uid" "$id" || return 1;; esac
+  done < <(cri ps)
+  same "$(cri ps | cut -d' ' -f1 | sort)" "$(q 'select container_id from containers' | sort)" || return 1
+  while read -r uid; do
+    want=$(row "$uid"); last=$(told "$uid"); same "${want:-Removed}" "${last##*, }" || { echo "of $uid"; return 1; }
+  done < <(jq -r .pod_uid $log | sort -u)
+}
+
+# --- the programs
+
+main_pid() { systemctl show -p MainPID --value "$1"; }
+runs() { [ "$(systemctl is-active "$1")" = active ] && [ "$(main_pid "$1")" != 0 ]; } # UNIT
+runs_anew() { runs "$1" && [ "$(main_pid "$1")" != "$2" ]; }                          # UNIT OLD-PID
+pipeline_start() { systemctl start resctrl-applier.service nri-watcher.service resctrl-retry.timer; }
+
+# pod UID [OPTIONS]: a sandbox; container SANDBOX NAME [OPTIONS] -- ARGS: a started
+# container.  They print the id.
+pod() { local uid=$1; shift; cri runp -name "${uid%%-*}" -uid "$uid" "$@" 2>/dev/null; }
+container() { local s=$1 name=$2; shift 2; cri run -pod "$s" -name "$name" "$@" 2>/dev/null; }
