@@ -192,8 +192,8 @@ func (c *Config) beside(key, path string) map[string]string {
 			all[filepath.Join(filepath.Dir(path), name)] = " (its lock " + name + ")"
 		}
 	case "state.path":
-		for _, suffix := range []string{"-wal", "-shm", "-journal"} {
-			all[path+suffix] = " (SQLite's " + suffix + ")"
+		for _, suffix := range []string{"-wal", "-shm", "-journal", ".lock"} {
+			all[path+suffix] = " (its " + suffix + " file)"
 		}
 	}
 	return all
