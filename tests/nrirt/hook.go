@@ -12,11 +12,11 @@ import (
 // method: "RegisterPlugin" (the plugin's request, before it is answered),
 // "Configure", "Synchronize", "RunPodSandbox", "StartContainer" and so on (the
 // runtime's, before they are sent). It may wait: ctx ends with the call or
-// with the runtime. Its error is the call's; Cut closes every connection.
+// with the runtime. Its error is the call's; ErrCut closes every connection.
 type Hook func(ctx context.Context, method string) error
 
-// Cut is what a Hook returns to close every plugin's connection at that call.
-var Cut = errors.New("cut every connection")
+// ErrCut is what a Hook returns to close every plugin's connection at that call.
+var ErrCut = errors.New("cut every connection")
 
 // SetHook sets the hook; nil takes it away.
 func (r *Runtime) SetHook(h Hook) {
@@ -38,7 +38,7 @@ func (r *Runtime) runHook(ctx context.Context, method string) error {
 	stop := context.AfterFunc(ended, cancel)
 	defer stop()
 	err := hook(ctx, path.Base(method))
-	if errors.Is(err, Cut) {
+	if errors.Is(err, ErrCut) {
 		r.CutConnections()
 		return ttrpc.ErrClosed
 	}

@@ -193,13 +193,18 @@ func TestProcessesAreRealAndEnd(t *testing.T) {
 func TestCloseEndsProcesses(t *testing.T) {
 	t.Parallel()
 	r := newRuntime(t, Options{})
+	p := &recorder{}
+	p.connect(t, r.opts.SocketPath)
+	p.wantSync(t)
 	pod, err := r.RunPod("web", "ns", "u1", PodOptions{Pause: true})
 	must(t, err)
 	gated, err := r.CreateContainer(pod, "gated", ContainerOptions{Workload: []string{"sleep"}})
 	must(t, err)
-	// At StartContainer the runtime goes away: the process stays at its gate.
-	r.SetHook(func(context.Context, string) error { return nil })
-	must(t, r.StartContainer(gated))
+	// The start fails: the process stays at its gate.
+	r.SetHook(func(context.Context, string) error { return errors.New("refused by the test") })
+	if err := r.StartContainer(gated); err == nil {
+		t.Fatal("a plugin's error did not fail the start")
+	}
 	pid := r.PID(gated)
 	must(t, r.Close())
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
@@ -215,7 +220,7 @@ func TestHookCutsAndHolds(t *testing.T) {
 	p.wantSync(t)
 	r.SetHook(func(_ context.Context, method string) error {
 		if method == "RunPodSandbox" {
-			return Cut
+			return ErrCut
 		}
 		return nil
 	})
