@@ -30,8 +30,8 @@ soon() {
 # finish: the last words of a script; its status tells whether all was well.
 finish() {
   if [ $failures -gt 0 ]; then
-    echo "# the journal's end:"; journalctl --no-pager -o short-monotonic -n 60 \
-      -u nri-watcher -u resctrl-applier -u resctrl-retry -u containerd | sed 's/^/#   /'
+    echo "# the journal's end:"; journalctl --no-pager -o short-monotonic -n 80 \
+      -u nri-watcher -u resctrl-applier -u resctrl-retry | sed 's/^/#   /'
     echo "# the event log's end:"; tail -n 20 $log | sed 's/^/#   /'
     echo "# pods:"; sqlite3 -readonly -header $db 'select * from pods; select * from containers' | sed 's/^/#   /'
   fi
@@ -68,10 +68,10 @@ in_group() {
     g=$(kernel_group "$t")
     [ -n "$g" ] || continue             # it ended meanwhile
     n=$((n+1))
-    [ "$g" = "//pod_$1" ] || { bad=$((bad+1)); echo "task $t ($(cat "/proc/$t/comm")) is in $g, not in pod_$1"; }
+    [ "$g" = "//pod_$1" ] || { bad=$((bad+1)); [ $bad -gt 5 ] || echo "task $t ($(cat "/proc/$t/comm")) is in $g, not in pod_$1"; }
   done
   [ $n -ge "${3:-1}" ] || { echo "container $2 has $n tasks, not ${3:-1}"; return 1; }
-  [ $bad = 0 ]
+  [ $bad = 0 ] || { echo "$bad of $n tasks are not in pod_$1"; return 1; }
 }
 
 in_no_group() { # CONTAINER

@@ -39,7 +39,7 @@ check "everything agrees" agree
 # --- a stray: born by exec, outside the group
 
 systemctl stop resctrl-retry.timer
-check "no job runs" soon eval '! systemctl -q is-active resctrl-retry.service'
+check "no job runs" soon eval '[ "$(systemctl is-active resctrl-retry.service)" = inactive ]'
 cri exec -t 900 "$c3" /bin/busybox sleep 900 >/dev/null 2>&1 & exec_job=$!
 check "the exec'd process runs" soon eval '[ "$(tasks_of $c3 | wc -l)" = 22 ]'
 stray() { local t; for t in $(tasks_of "$c3"); do [ "$(cat /proc/$t/comm)" = busybox ] || [ "$(cat /proc/$t/comm)" = sleep ] && echo "$t"; done; }
