@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,16 +20,32 @@ import (
 // what the runtime has.
 func TestHandshake(t *testing.T) {
 	t.Parallel()
+	seen := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
-		actions := map[string]func(*rapid.T){}
-		for name, act := range w.actions() {
-			actions[name] = func(t *rapid.T) { w.t = t; w.clock++; act() }
+		w.seen = seen
+		actions := w.actions()
+		names := slices.Sorted(maps.Keys(actions))
+		for name := range w.runtimeActions() { // most of what happens is life
+			names = append(names, name, name)
 		}
-		t.Repeat(actions)
-		w.t = t
+		names = append(names, "flow", "flow", "flow", "flow", "write some", "read some")
+		slices.Sort(names)
+		for range rapid.IntRange(50, 400).Draw(t, "steps") {
+			w.clock++
+			actions[rapid.SampledFrom(names).Draw(t, "action")]()
+		}
 		w.settle()
 	})
+	if t.Failed() {
+		return
+	}
+	t.Log(seen)
+	for _, what := range []string{"snapshot", "record", "want_hello", "heartbeat", "runtime_lost", "unknown_event", "discarded", "overflow", "acknowledged"} {
+		if seen[what] == 0 {
+			t.Errorf("%s never happened: the test does not try what it claims", what)
+		}
+	}
 }
 
 func (w *world) pick(n int) int { return rapid.IntRange(0, n-1).Draw(w.t, "pick") }
@@ -40,6 +57,7 @@ func (w *world) actions() map[string]func() {
 		"write much":    func() { w.pump(1 << 20) },
 		"read some":     func() { w.read(1 + w.pick(400)) },
 		"read much":     func() { w.read(1 << 20) },
+		"flow":          func() { w.flow(1 + w.pick(6)) },
 		"read acks":     func() { w.readAcks() },
 		"repeat hello":  func() { w.sayHello() },
 		"stale hello":   w.staleHello,
@@ -51,12 +69,14 @@ func (w *world) actions() map[string]func() {
 		"reader looks":  w.readerLooks,
 		"writer looks":  w.writerLooks,
 		"runtime again": w.runtimeAgain,
+		"thief":         w.thief,
+		"stranger":      w.stranger,
 	})
 	return acts
 }
 
 func (w *world) staleHello() {
-	if w.wishes > 0 && w.applier != nil {
+	if w.wishes > 0 && w.applier != nil && w.pick(4) == 0 {
 		w.reply(lifecycle.Hello{Hello: fmt.Sprintf("h%d", 1+w.pick(w.wishes))})
 	}
 }
@@ -71,21 +91,23 @@ func (w *world) toggleRuntime() {
 	switch {
 	case w.watcher == nil:
 	case w.watcher.s.Connected():
-		w.watcher.s.RuntimeLost()
+		if w.pick(4) == 0 {
+			w.watcher.s.RuntimeLost()
+		}
 	default:
 		w.connect()
 	}
 }
 
 func (w *world) runtimeAgain() {
-	if w.watcher != nil {
+	if w.watcher != nil && w.pick(4) == 0 {
 		w.watcher.s.RuntimeLost()
 		w.connect()
 	}
 }
 
 func (w *world) toggleWatcher() {
-	if w.watcher != nil && w.pick(3) == 0 {
+	if w.watcher != nil && w.pick(6) == 0 {
 		w.killWatcher()
 	} else if w.watcher == nil {
 		w.startWatcher()
@@ -96,7 +118,7 @@ func (w *world) toggleWatcher() {
 }
 
 func (w *world) toggleApplier() {
-	if w.applier != nil && w.pick(3) == 0 {
+	if w.applier != nil && w.pick(6) == 0 {
 		w.killApplier()
 	} else if w.applier == nil {
 		w.startApplier()
@@ -106,6 +128,33 @@ func (w *world) toggleApplier() {
 func (w *world) replacePipe() {
 	if w.pick(4) == 0 {
 		w.path = &pipe{size: testPipe}
+	}
+}
+
+// thief takes a whole line out of the pipe.
+func (w *world) thief() {
+	if w.pick(2) != 0 {
+		return
+	}
+	lines := bytes.SplitAfter(w.path.buf, []byte("\n"))
+	if len(lines) < 3 {
+		return
+	}
+	i := 1 + w.pick(len(lines)-2) // not the first, which may be the end of a line, nor the rest
+	if w.pick(3) == 0 {
+		lines = slices.Insert(lines, i, lines[i]) // or has it twice
+	} else {
+		lines = slices.Delete(lines, i, i+1)
+	}
+	w.path.buf, w.torn = bytes.Join(lines, nil), true
+}
+
+// stranger writes something of its own into the pipe.
+func (w *world) stranger() {
+	if w.pick(4) == 0 && w.path.readers+w.path.writers > 0 {
+		junk := rapid.SampledFrom([]string{"\n", "junk\n", "{", "{\"v\":1}\n", "\x00\xff\n", `{"v":1,"event":"NEW"}` + "\n"}).Draw(w.t, "junk")
+		w.path.write([]byte(junk), len(junk))
+		w.torn = true
 	}
 }
 
@@ -119,6 +168,16 @@ func (w *world) readerLooks() {
 func (w *world) writerLooks() {
 	if w.watcher != nil && w.watcher.out != nil && w.watcher.out != w.path {
 		w.broken()
+	}
+}
+
+// flow lets everybody who lives do what is to do, so many times.
+func (w *world) flow(rounds int) {
+	for range rounds {
+		w.pump(1 << 20)
+		w.read(1 << 20)
+		w.sayHello()
+		w.readAcks()
 	}
 }
 
@@ -138,10 +197,10 @@ func (w *world) settle() {
 	for range rounds {
 		w.readerLooks()
 		w.writerLooks()
-		w.pump(1 << 20)
-		w.read(1 << 20)
-		w.sayHello()
-		w.readAcks()
+		w.flow(1)
+		if w.applier.repeats > 5 {
+			w.wish() // a thief may have the begin that answered the last one
+		}
 	}
 	a := w.applier
 	if wish := a.r.Wish(); wish != "" || !a.r.Complete() {

@@ -26,7 +26,7 @@ func (p *pipe) closed() {
 
 // write takes at most n bytes of b, as many as there is room for.
 func (p *pipe) write(b []byte, n int) (rest []byte) {
-	n = min(n, len(b), p.size-len(p.buf))
+	n = max(0, min(n, len(b), p.size-len(p.buf)))
 	p.buf = append(p.buf, b[:n]...)
 	return b[n:]
 }
@@ -71,6 +71,8 @@ type world struct {
 	history map[Ticket]view    // what a reader must see that has applied so much
 	born    map[string]int     // when an epoch began
 	clock   int                // steps so far
+	seen    map[string]int     // how often what happened, over all checks
+	torn    bool               // bytes were lost or made up on the way
 
 	path, ackPath *pipe // what the paths lead to now
 
@@ -88,6 +90,10 @@ type watcher struct {
 	in    *pipe  // acknowledgements
 	half  []byte
 	epoch string
+	seq   uint64 // of the last line taken from s
+
+	causes uint64 // reasons that there were for a new epoch
+	hello  string // the newest read
 }
 
 // applier is the process around a Receiver.
@@ -99,12 +105,13 @@ type applier struct {
 	view   view
 	at     Ticket // the newest applied
 	wished int    // when the last wish was uttered
-	acks   []Ticket
+	// repeats counts how often the last wish was said.
+	repeats int
 }
 
 const (
 	testQueue = 6
-	testPipe  = 900 // bytes: a few lines
+	testPipe  = 1500 // bytes: a few lines
 )
 
 func newWorld(t *rapid.T) *world {
@@ -129,6 +136,7 @@ func (w *world) startWatcher() {
 }
 
 func (w *world) killWatcher() {
+	w.seen["overflow"] += int(w.watcher.s.Stats().Overflows)
 	w.watcher.in.readers--
 	w.watcher.in.closed()
 	w.closePipe()
@@ -139,6 +147,7 @@ func (w *world) closePipe() {
 	if o := w.watcher.out; o != nil {
 		o.writers--
 		o.closed()
+		w.torn = w.torn || len(w.watcher.rest) > 0
 		w.watcher.out, w.watcher.rest = nil, nil
 	}
 }
@@ -149,6 +158,7 @@ func (w *world) connect() {
 	maps.DeleteFunc(w.told.containers, func(_ string, c lifecycle.Container) bool { return c.State == lifecycle.ContainerStopped })
 	w.late = nil
 	inv := Inventory{Pods: slices.Collect(maps.Values(w.told.pods)), Containers: slices.Collect(maps.Values(w.told.containers))}
+	w.watcher.causes++
 	w.watcher.s.Synchronized(inv, "containerd", "v2")
 }
 
@@ -179,6 +189,7 @@ func (w *world) pump(n int) {
 		}
 		p.out = w.path
 		p.out.writers++
+		p.causes++
 		p.s.Opened()
 	}
 	for n > 0 {
@@ -218,10 +229,35 @@ func (w *world) nextLine() bool {
 		end := uint64(len(w.told.pods) + len(w.told.containers) + 2)
 		w.history[Ticket{e, end}] = w.told.clone()
 	}
-	if rec, err := lifecycle.Decode(line); err == nil && rec.Event == lifecycle.Synchronize && !p.s.Connected() {
+	w.written(line)
+	return true
+}
+
+// written checks a line of the Sender.
+func (w *world) written(line []byte) {
+	p := w.watcher
+	if st := p.s.Stats(); st.Epochs > p.causes+st.Overflows {
+		w.t.Fatalf("%d epochs began for %d reasons and %d overflows", st.Epochs, p.causes, st.Overflows)
+	}
+	if len(line) == 1 {
+		return
+	}
+	rec, err := lifecycle.Decode(line)
+	if err != nil {
+		w.t.Fatalf("the watcher wrote %q: %v", line, err)
+	}
+	if rec.Event == lifecycle.Synchronize && !p.s.Connected() {
 		w.t.Fatalf("the watcher wrote %s without a runtime", line)
 	}
-	return true
+	if rec.Seq == 0 {
+		return
+	}
+	if rec.Phase == lifecycle.PhaseBegin {
+		p.seq = 0
+	}
+	if p.seq++; rec.Seq != p.seq {
+		w.t.Fatalf("the watcher wrote %s, want seq %d", line, p.seq)
+	}
 }
 
 // readAcks lets the watcher read what waits in the acknowledgement FIFO.
@@ -242,9 +278,17 @@ func (w *world) readAcks() {
 		case err != nil:
 			w.t.Fatalf("acknowledgement line %q: %v", line, err)
 		case hello.Hello != "":
+			if hello.Hello != p.hello {
+				p.hello = hello.Hello
+				p.causes++
+			}
 			p.s.Hello(hello.Hello)
 		default:
-			if top, raised := p.s.Acked(ack); raised && p.s.Settled(top) != Acked {
+			top, raised := p.s.Acked(ack)
+			if raised {
+				w.seen["acknowledged"]++
+			}
+			if raised && p.s.Settled(top) != Acked {
 				w.t.Fatalf("acknowledgement %v raised to %v, which is not settled", ack, top)
 			}
 		}

@@ -41,13 +41,14 @@ func (w *world) openPipe() {
 func (w *world) wish() {
 	w.wishes++
 	w.applier.r.Begin(fmt.Sprintf("h%d", w.wishes))
-	w.applier.wished = w.clock
+	w.applier.wished, w.applier.repeats = w.clock, 0
 	w.sayHello()
 }
 
 // sayHello writes the unanswered wish, if there is one and a watcher reads.
 func (w *world) sayHello() {
 	if a := w.applier; a != nil && a.r.Wish() != "" {
+		a.repeats++
 		w.reply(lifecycle.Hello{Hello: a.r.Wish()})
 	}
 }
@@ -97,13 +98,18 @@ func (w *world) read(n int) {
 // take does what the applier does with an input, and checks that it may.
 func (w *world) take(in Input, line []byte) {
 	a := w.applier
+	w.seen[in.Kind.String()]++
 	switch in.Kind {
 	case KindWantHello:
 		if in.Reason == "" {
 			w.t.Fatalf("want hello without a reason, at %q", line)
 		}
+		if !w.torn {
+			w.t.Fatalf("want hello, but nothing was lost: %s", in.Reason)
+		}
 		w.wish()
 	case KindSnapshot:
+		w.seen["discarded"] += int(in.Skipped)
 		a.at = Ticket{in.Snapshot.Begin.Epoch, in.Snapshot.EndSeq}
 		a.view = emptyView()
 		for _, p := range in.Snapshot.Pods {
