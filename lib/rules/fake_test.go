@@ -22,6 +22,7 @@ type node struct {
 	groups  map[string]bool
 	tasks   map[string]map[int]string // container id -> task -> group path, or "/ctrl" of a control group
 	mkdirs  int
+	assigns int
 	pods    map[string]*PodState
 	orphans map[string]Container
 	log     []string // events told
@@ -89,6 +90,7 @@ func (n *node) RemoveGroup(p Pod) GroupOutcome {
 }
 
 func (n *node) Assign(p Pod, c Container) AssignOutcome {
+	n.assigns++
 	if !n.mounted {
 		return AssignOutcome{Reason: ReasonNotMounted}
 	}

@@ -153,6 +153,7 @@ func mostTasks(foreign map[string]int) string {
 
 // record sets the container's state from an assignment's outcome.
 func (t *turn) record(c *Container, o AssignOutcome) {
+	c.place(o.CgroupPath, "")
 	started := c.State != ContainerCreated
 	if o.Reason == "" && o.Tasks == 0 && (!started || c.Counted) {
 		return // not started yet, or ended and its stop is on the way

@@ -27,10 +27,13 @@ type GroupOutcome struct {
 
 // AssignOutcome is what came of an assignment.
 type AssignOutcome struct {
-	Tasks     int            // seen in the container's cgroup and below
-	InGroup   int            // of these, in the pod's group at the end
-	Foreign   map[string]int // of these, by the other control group that holds them; "" is the root's
-	GroupGone bool           // the group itself was not there
-	Reason    Reason         // why nothing could be done; "" is none
-	Err       string         // what failed, for a person
+	Tasks   int            // seen in the container's cgroup and below
+	InGroup int            // of these, in the pod's group at the end
+	Foreign map[string]int // of these, by the other control group that holds them; "" is the root's
+	// CgroupPath is where the container's cgroup was found, if that is not where
+	// it was said to be; else "".
+	CgroupPath string
+	GroupGone  bool   // the group itself was not there
+	Reason     Reason // why nothing could be done; "" is none
+	Err        string // what failed, for a person
 }

@@ -92,7 +92,7 @@ type Container struct {
 	State      ContainerState
 	Reason     Reason
 	Counted    bool   // counts in the pod's Reconciled (an exited one stays as it was)
-	CgroupPath string // below the cgroup root, "/…"; "" while unknown
+	CgroupPath string // below the cgroup root, "/…"; until it was found, as the runtime names it
 	Tasks      int    // seen by the last assignment
 	Attempts   int    // assignments tried without success
 	LastError  string

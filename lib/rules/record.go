@@ -14,7 +14,8 @@ type Input struct {
 	Record *lifecycle.Record
 	// UID of the record's pod; "" when it has none and the state knows none.
 	UID string
-	// CgroupPath is where the record's container is; "" while unknown.
+	// CgroupPath is where the record's container is; "" where its cgroup was
+	// not found.
 	CgroupPath string
 	// Orphans are the NoPod containers of the record's sandbox.
 	Orphans []Container
@@ -130,9 +131,7 @@ func (t *turn) containerEvent(in Input) {
 	if c == nil {
 		c = t.addContainer(rec.Container, in)
 	}
-	if in.CgroupPath != "" {
-		c.CgroupPath = in.CgroupPath
-	}
+	c.place(in.CgroupPath, rec.Container.CgroupsPath)
 	// What ended stays ended: a POST_START may come after its STOP.
 	ended := c.State == ContainerExited
 	if fresh || !ended {
@@ -148,8 +147,9 @@ func (t *turn) containerEvent(in Input) {
 func (t *turn) addContainer(rc *lifecycle.Container, in Input) *Container {
 	c := Container{
 		ID: rc.ID, SandboxID: rc.PodSandboxID, PodUID: t.Pod.UID, Name: rc.Name,
-		State: ContainerCreated, CgroupPath: in.CgroupPath, CreatedAt: t.now,
+		State: ContainerCreated, CreatedAt: t.now,
 	}
+	c.place(in.CgroupPath, rc.CgroupsPath)
 	for _, o := range in.Orphans {
 		if o.ID == rc.ID {
 			t.adopted = append(t.adopted, o.ID)
@@ -161,6 +161,17 @@ func (t *turn) addContainer(rc *lifecycle.Container, in Input) *Container {
 	}
 	t.Containers = append(t.Containers, c)
 	return &t.Containers[len(t.Containers)-1]
+}
+
+// place records where the container's cgroup was found, or, as long as it was
+// not, where the runtime says that it will be.
+func (c *Container) place(found, named string) {
+	switch {
+	case found != "":
+		c.CgroupPath = found
+	case c.CgroupPath == "":
+		c.CgroupPath = named
+	}
 }
 
 func (t *turn) containerStep(c *Container, event lifecycle.Event) {
@@ -197,9 +208,7 @@ func (r *Rules) Orphan(c *Container, in Input) *Container {
 		}
 	}
 	next := *c
-	if in.CgroupPath != "" {
-		next.CgroupPath = in.CgroupPath
-	}
+	next.place(in.CgroupPath, rec.Container.CgroupsPath)
 	if rec.Event == lifecycle.StopContainer {
 		next.State = ContainerExited
 	}

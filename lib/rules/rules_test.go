@@ -354,3 +354,29 @@ func TestGroupNames(t *testing.T) {
 		}
 	}
 }
+
+func TestAContainerWhoseTasksEndedStaysCounted(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.run("c1", 1, "")
+	n.event(start, "a", "s1", "c1")
+	n.run("c1", 0, "")
+	n.log = nil
+	n.take("a", n.r.Sweep(n.pods["a"]))
+	n.expect()
+	if c := n.pods["a"].Containers[0]; c.State != ContainerReconciled || !c.Counted {
+		t.Errorf("its stop is on the way: %+v", c)
+	}
+}
+
+func TestAReconciledContainerIsNotAssignedByItsNextEvent(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.run("c1", 1, "")
+	n.event(start, "a", "s1", "c1")
+	n.assigns = 0
+	n.event(postStart, "a", "s1", "c1")
+	if n.assigns != 0 {
+		t.Error("assigned again: the callback's time was spent for nothing")
+	}
+}

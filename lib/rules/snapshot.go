@@ -98,9 +98,7 @@ func (t *turn) snapshotContainer(sc *SnapshotContainer, orphans []Container) {
 	if c == nil {
 		c = t.addContainer(&sc.Container, Input{CgroupPath: sc.CgroupPath, Orphans: orphans})
 	}
-	if sc.CgroupPath != "" {
-		c.CgroupPath = sc.CgroupPath
-	}
+	c.place(sc.CgroupPath, sc.CgroupsPath)
 	switch {
 	case c.State == ContainerExited:
 	case sc.State == lifecycle.ContainerStopped:

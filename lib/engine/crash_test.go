@@ -1,0 +1,138 @@
+package engine_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nri-resctrl/nri-resctrl/lib/lifecycle"
+	"github.com/nri-resctrl/nri-resctrl/tests/sim"
+	"github.com/nri-resctrl/nri-resctrl/tests/sim/memfs"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func TestKilledBetweenMkdirAndCommit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.runtimeRun("a", "s1")
+	r.runtimeStart("s1", "c1", 2)
+	r.os.After(memfs.OpMkdir, 1, func(memfs.Call) { panic("killed") })
+	r.crash(func() { r.event(lifecycle.RunPodSandbox, "s1", "") })
+	// The row that names the group was committed before.
+	p, err := r.eng.Store.Pod(t.Context(), "a")
+	if err != nil || p == nil || p.Pod.GroupPath != root+"/mon_groups/pod_a" {
+		t.Fatalf("the state does not name the group: %+v, %v", p, err)
+	}
+	r.snapshot(true)
+	r.expect("a Exists (0,0)", "a Exists (1,1)")
+	r.checkGroups("", "pod_a")
+}
+
+func TestKilledBetweenAssignAndCommit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.runtimeRun("a", "s1")
+	r.event(lifecycle.RunPodSandbox, "s1", "")
+	r.os.After(memfs.OpWriteFile, 1, func(memfs.Call) { panic("killed") })
+	r.runtimeStart("s1", "c1", 2)
+	r.crash(func() { r.event(lifecycle.StartContainer, "s1", "c1") })
+	r.snapshot(true)
+	r.expect("a Exists (0,0)", "a Exists (0,0)", "a Exists (1,1)")
+}
+
+func TestKilledBetweenRmdirAndCommit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.runtimeRun("a", "s1")
+	r.event(lifecycle.RunPodSandbox, "s1", "")
+	r.os.After(memfs.OpRmdir, 1, func(memfs.Call) { panic("killed") })
+	r.crash(func() { r.event(lifecycle.RemovePodSandbox, "s1", "") })
+	delete(r.pods, "s1")
+	r.snapshot(true)
+	r.expect("a Exists (0,0)", "Removed a")
+}
+
+func TestKilledBetweenRenameAndCommit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.must(r.os.Mkdir(root + "/gold"))
+	r.runtimeRun("a", "s1")
+	r.event(lifecycle.RunPodSandbox, "s1", "")
+	pid := r.runtimeStart("s1", "c1", 1)
+	r.must(r.os.WriteFile(root+"/gold/tasks", []byte(itoa(pid))))
+	r.os.After(memfs.OpRename, 1, func(memfs.Call) { panic("killed") })
+	r.crash(func() { r.event(lifecycle.StartContainer, "s1", "c1") })
+	r.snapshot(true)
+	r.expect("a Exists (0,0)", "a Exists (0,0)", "a Exists (1,1)")
+	r.checkGroups("gold", "pod_a")
+	r.checkGroups("")
+}
+
+func TestKilledBetweenCommitAndAppend(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.runtimeRun("a", "s1")
+	r.export = func() error { panic("killed") }
+	r.crash(func() { r.event(lifecycle.RunPodSandbox, "s1", "") })
+	r.snapshot(true)
+	r.expect("a Exists (0,0)", "a Exists (0,0)") // the committed one, then the snapshot's
+}
+
+func TestEventLogThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.runtimeRun("a", "s1")
+	r.export = func() error { return errors.New("no room") }
+	if err := r.eng.Hold(t.Context(), r.applying(lifecycle.RunPodSandbox, "s1")); err == nil || r.eng.Exported() {
+		t.Errorf("a failed export is not told: %v", err)
+	}
+	r.checkGroups("", "pod_a")
+	r.export = nil
+	r.hold(nothing)
+	r.expect("a Exists (0,0)")
+}
+
+func TestStateThatIsLost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *sim.Config) { c.NumRMIDs = 3 }) // for the root, gold and the pod
+	r.must(r.os.Mkdir(root + "/gold"))
+	r.runtimeRun("a", "s1")
+	pid := r.runtimeStart("s1", "c1", 1)
+	r.must(r.os.WriteFile(root+"/gold/tasks", []byte(itoa(pid))))
+	r.snapshot(true)
+	r.expect("a Exists (0,0)", "a Exists (1,1)")
+	rmid, err := r.model.RMID("gold/mon_groups/pod_a")
+	r.must(err)
+	r.stop()
+	for _, f := range []string{"state.db", "state.db-wal", "state.db-shm", "events.jsonl"} {
+		if err := os.Remove(filepath.Join(r.dir, f)); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+	}
+	r.start()
+	r.read = 0
+	r.snapshot(true)
+	r.expect("a Exists (0,0)", "a Exists (1,1)")
+	if again, err := r.model.RMID("gold/mon_groups/pod_a"); err != nil || again != rmid {
+		t.Errorf("the group lost its counters: RMID %d was %d, %v", again, rmid, err)
+	}
+}
+
+func TestSeqIsNeverUsedTwice(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.runtimeRun("a", "s1")
+	r.event(lifecycle.RunPodSandbox, "s1", "")
+	r.event(lifecycle.RemovePodSandbox, "s1", "")
+	r.expect("a Exists (0,0)", "Removed a")
+	if n, err := r.eng.Store.Prune(t.Context(), time.Now().Add(100*365*24*time.Hour)); err != nil || n != 2 {
+		t.Fatalf("pruned %d, %v", n, err)
+	}
+	r.restart()
+	r.event(lifecycle.RunPodSandbox, "s1", "")
+	r.expect("a Exists (0,0)") // expect checks that its seq is 3
+}
