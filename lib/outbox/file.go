@@ -1,18 +1,14 @@
 package outbox
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -123,19 +119,23 @@ func groupID(name string) (int, error) {
 	return 0, fmt.Errorf("state.group %q: there is no such group", name)
 }
 
-// named says whether the log's path still is f.
-func (l *Log) named(f *os.File) bool {
-	st, err := os.Lstat(l.path)
+// kept says whether what we wrote to f stays: what compresses a rotated log
+// may have read it before our write, and removed it since. So the present log
+// must still have its name, and a rotated one a name.
+func (l *Log) kept(f *os.File, present bool) bool {
+	own, err := f.Stat()
 	if err != nil {
 		return false
 	}
-	own, err := f.Stat()
+	if !present {
+		return own.Sys().(*syscall.Stat_t).Nlink > 0
+	}
+	st, err := os.Lstat(l.path)
 	return err == nil && os.SameFile(st, own)
 }
 
 // candidates gives the files to read, in the order in which they were written:
-// the recorded one under its rotated name, those of ours rotated after it (two
-// rotations since), the present one.
+// the recorded one under its rotated name, and the present one, last.
 func (l *Log) candidates(present *os.File, p position) ([]candidate, error) {
 	dev, inode, size, err := stat(present)
 	if err != nil {
@@ -148,97 +148,58 @@ func (l *Log) candidates(present *os.File, p position) ([]candidate, error) {
 		}
 		return []candidate{c}, nil
 	}
-	var files []candidate
-	if p.inode != 0 {
-		if files, err = l.rotated(present, p); err != nil {
-			return nil, err
-		}
+	files := []candidate{{file: present}}
+	if p.inode == 0 {
+		return files, nil
 	}
-	return append(files, candidate{file: present}), nil
+	f, err := l.rotated(p)
+	if f == nil && err == nil {
+		f, err = l.rotated(p) // a listing may miss a name that is changed meanwhile
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rotated log: %w", err)
+	}
+	if f != nil {
+		files = []candidate{{file: f, from: p.offset}, {file: present}}
+	}
+	return files, nil
 }
 
 // startsAt says whether everything up to the recorded offset of f is known.
 func (l *Log) startsAt(f *os.File, size int64, p position) bool {
-	if size < p.offset {
-		return false
-	}
-	return p.seq == 0 || l.endsWith(f, p)
+	return size >= p.offset && (p.seq > 0 && l.endsWith(f, p) || l.beginsAt(f, p))
 }
 
-// rotated gives the recorded file, when it is in the log's directory under
-// another name, and those rotated later.
-func (l *Log) rotated(present *os.File, p position) (files []candidate, err error) {
+// rotated gives the recorded file, when it is in the log's directory; nil when
+// it is not, or when its inode is another file's by now.
+func (l *Log) rotated(p position) (*os.File, error) {
 	dir := filepath.Dir(l.path)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	var recorded candidate
-	var since time.Time
 	for _, e := range entries {
 		st, err := e.Info()
 		if err != nil || !st.Mode().IsRegular() {
-			continue // gone since, or not ours
+			continue // gone since, or no log
 		}
 		if s := st.Sys().(*syscall.Stat_t); uint64(s.Dev) != p.dev || s.Ino != p.inode {
 			continue
 		}
 		f, err := openRotated(filepath.Join(dir, e.Name()))
-		if err != nil {
-			return nil, fmt.Errorf("open rotated log: %w", err)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, errMoved
 		}
-		if d, i, size, err := stat(f); err != nil || d != p.dev || i != p.inode || !l.startsAt(f, size, p) {
-			f.Close()
-			return nil, nil // the inode is another file's by now
-		}
-		recorded, since = candidate{file: f, from: p.offset}, st.ModTime()
-		break
-	}
-	if recorded.file == nil {
-		return nil, nil
-	}
-	later, err := l.later(entries, recorded.file, present, since)
-	return append([]candidate{recorded}, later...), err
-}
-
-// later gives the rotated logs that were written after the recorded one. There
-// is one only when we crashed before a record and the log was rotated again
-// before we came back.
-func (l *Log) later(entries []fs.DirEntry, recorded, present *os.File, since time.Time) (files []candidate, err error) {
-	base := filepath.Base(l.path)
-	stem := strings.TrimSuffix(base, filepath.Ext(base))
-	type named struct {
-		info fs.FileInfo
-		file *os.File
-	}
-	var out []named
-	skip := make([]fs.FileInfo, 0, 2)
-	for _, f := range []*os.File{recorded, present} {
-		st, err := f.Stat()
 		if err != nil {
 			return nil, err
 		}
-		skip = append(skip, st)
-	}
-	for _, e := range entries {
-		st, err := e.Info()
-		if err != nil || !st.Mode().IsRegular() || !strings.HasPrefix(e.Name(), stem) || packed(e.Name()) ||
-			st.ModTime().Before(since) || os.SameFile(st, skip[0]) || os.SameFile(st, skip[1]) {
-			continue
+		if d, i, size, err := stat(f); err == nil && d == p.dev && i == p.inode && l.startsAt(f, size, p) {
+			return f, nil
 		}
-		f, err := openRotated(filepath.Join(filepath.Dir(l.path), e.Name()))
-		if err != nil {
-			continue // not readable: at worst a repeat
-		}
-		out = append(out, named{st, f})
+		f.Close()
+		return nil, nil
 	}
-	slices.SortStableFunc(out, func(a, b named) int {
-		return cmp.Or(a.info.ModTime().Compare(b.info.ModTime()), cmp.Compare(b.info.Name(), a.info.Name()))
-	})
-	for _, n := range out {
-		files = append(files, candidate{file: n.file})
-	}
-	return files, nil
+	return nil, nil
 }
 
 // openRotated opens a rotated log, to complete a line in it where that is allowed.
@@ -254,15 +215,6 @@ func openRotated(name string) (*os.File, error) {
 // write to one opened for reading gives.
 func sealed(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EBADF)
-}
-
-// packed says whether a name is that of a compressed log.
-func packed(name string) bool {
-	switch filepath.Ext(name) {
-	case ".gz", ".xz", ".zst", ".bz2", ".lz4":
-		return true
-	}
-	return false
 }
 
 func stat(f *os.File) (dev, inode uint64, size int64, err error) {

@@ -7,7 +7,6 @@
 package outbox
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -28,9 +27,10 @@ type Source interface {
 	// Renumber gives the events after a seq new ones above another, in order,
 	// and none to anybody at or below it.
 	Renumber(ctx context.Context, after, above int64) (renumbered int, err error)
-	// Position gives the last exported seq and the file and offset at which
-	// its line ends; inode 0: nothing was recorded. It may be older than what
-	// was set last (after a power cut), never newer.
+	// Position gives the last exported seq and the file and offset from which
+	// later lines are to be looked for: where its line ends, or where the first
+	// line in another file begins. Inode 0: nothing was recorded. It may be
+	// older than what was set last (after a power cut), never newer.
 	Position(ctx context.Context) (seq int64, dev, inode uint64, offset int64, err error)
 	SetPosition(ctx context.Context, seq int64, dev, inode uint64, offset int64) error
 }
@@ -115,51 +115,39 @@ func (l *Log) round(ctx context.Context) (more bool, err error) {
 	}
 	defer f.Close()
 	l.opened = true
-	newline := false
 	if !l.inPlace(f, pos) {
-		var after int64
-		if after, newline, err = l.recover(ctx, f, pos); err != nil {
-			return false, err
-		}
-		// Again, for recover may have renumbered them.
-		if lines, err = l.src.Unexported(ctx, after, chunkLines); err != nil {
+		if lines, err = l.recover(ctx, f, pos); err != nil {
 			return false, err
 		}
 	}
 	if len(lines) == 0 {
 		return false, nil
 	}
-	return true, l.append(ctx, f, lines, newline)
+	return true, l.append(ctx, f, lines)
 }
 
 // append writes lines in one write and records them, unless the file was
-// rotated meanwhile: then what compresses it may have read it before our
-// write, so only the next round's look at the files tells.
-func (l *Log) append(ctx context.Context, f *os.File, lines []string, newline bool) error {
+// rotated meanwhile: then only the next round's look at the files tells
+// whether they stayed.
+func (l *Log) append(ctx context.Context, f *os.File, lines []string) error {
 	seq, ok := l.seqOf([]byte(lines[len(lines)-1]))
 	if !ok {
-		return fmt.Errorf("the source gave a line that is not of log %q: %.200q", l.o.LogID, lines[len(lines)-1])
+		return l.notOurs(lines[len(lines)-1])
 	}
-	var b bytes.Buffer
-	if newline {
-		b.WriteByte('\n')
-	}
-	b.WriteString(strings.Join(lines, "\n"))
-	b.WriteByte('\n')
-	end, err := l.put(f, b.Bytes())
+	end, err := l.put(f, strings.Join(lines, "\n")+"\n")
 	if err != nil {
 		return err
 	}
-	if !l.named(f) {
+	if !l.kept(f, true) {
 		return errMoved
 	}
 	return l.setPosition(ctx, f, seq, end)
 }
 
 // put appends b to f, and gives the offset at which it ends.
-func (l *Log) put(f *os.File, b []byte) (end int64, err error) {
-	if n, err := l.write(f, b); err != nil {
-		return 0, fmt.Errorf("wrote %d of %d bytes: %w", n, len(b), err)
+func (l *Log) put(f *os.File, text string) (end int64, err error) {
+	if n, err := l.write(f, []byte(text)); err != nil {
+		return 0, fmt.Errorf("wrote %d of %d bytes: %w", n, len(text), err)
 	}
 	if l.o.Fsync {
 		if err := l.sync(f); err != nil {
@@ -195,4 +183,8 @@ func (l *Log) setPosition(ctx context.Context, f *os.File, seq, offset int64) er
 func (l *Log) inPlace(f *os.File, p position) bool {
 	dev, inode, size, err := stat(f)
 	return err == nil && p.seq > 0 && dev == p.dev && inode == p.inode && size == p.offset && l.endsWith(f, p)
+}
+
+func (l *Log) notOurs(line string) error {
+	return fmt.Errorf("the source gave a line that is not of log %q: %.200q", l.o.LogID, line)
 }

@@ -11,8 +11,7 @@ type tail struct {
 	own []found
 	// torn is what follows the last newline; it may be a part of a line.
 	torn []byte
-	// lineStart is the offset of torn, or of the file's end.
-	lineStart int64
+	size int64 // of the whole file, when it was read
 }
 
 // found is one whole line of ours.
@@ -34,32 +33,21 @@ func goOn(recorded int64, tails []tail) (after int64, at int) {
 	return after, at
 }
 
-// repair is what must be done to the files before lines are appended.
-type repair struct {
-	complete int    // the file whose torn line is to be completed; -1 for none
-	missing  string // with these bytes
-	newline  bool   // the last file ends in something that is not ours: end its line first
-}
-
-// planRepair decides where next, the first line to be exported ("" for none),
-// was begun. The files are in the order of their writing; the last is the
-// present one. Only what was written last can be its beginning: a file
-// followed by one with whole lines of ours is closed.
-func planRepair(next string, tails []tail) repair {
-	r := repair{complete: -1}
+// torn says in which file next, the first line to be exported, was begun, and
+// which bytes are missing there; -1 for none. The files are in the order of
+// their writing, the present one last. Only what was written last can be its
+// beginning: a file followed by one with whole lines of ours is closed.
+func torn(next string, tails []tail) (file int, missing string) {
 	for i := len(tails) - 1; i >= 0; i-- {
-		torn := string(tails[i].torn)
-		if torn != "" && next != "" && strings.HasPrefix(next, torn) {
-			r.complete, r.missing = i, next[len(torn):]+"\n"
-			break
+		part := string(tails[i].torn)
+		if part != "" && strings.HasPrefix(next, part) {
+			return i, next[len(part):] + "\n"
 		}
 		if tails[i].highest > 0 {
 			break
 		}
 	}
-	last := len(tails) - 1
-	r.newline = len(tails[last].torn) > 0 && r.complete != last
-	return r
+	return -1, ""
 }
 
 // lastCommon gives the seq of the highest found line that the source has just

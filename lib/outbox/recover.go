@@ -2,12 +2,14 @@ package outbox
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
 	"os"
+	"strings"
 )
 
 // maxLine bounds what is kept of one line: a record of the pipe is at most
@@ -21,76 +23,106 @@ type candidate struct {
 }
 
 // recover finds out what was written since the recorded position: it completes
-// a torn line, records what it found, and says after which seq to go on and
-// whether the present file needs a newline first.
-func (l *Log) recover(ctx context.Context, present *os.File, pos position) (after int64, newline bool, err error) {
+// a torn line, records what it found, and gives the lines to be appended now.
+func (l *Log) recover(ctx context.Context, present *os.File, pos position) ([]string, error) {
 	files, err := l.candidates(present, pos)
 	if err != nil {
-		return 0, false, err
+		return nil, err
 	}
-	defer func() {
-		for _, c := range files {
-			if c.file != present {
-				c.file.Close()
-			}
-		}
-	}()
+	if files[0].file != present {
+		defer files[0].file.Close()
+	}
 	seed := maphash.MakeSeed()
 	tails := make([]tail, len(files))
 	for i, c := range files {
 		if tails[i], err = l.scan(c, pos.seq, seed); err != nil {
-			return 0, false, fmt.Errorf("read %s: %w", c.file.Name(), err)
+			return nil, fmt.Errorf("read %s: %w", c.file.Name(), err)
 		}
 	}
 	after, at := goOn(pos.seq, tails)
 	if err := l.reconcile(ctx, pos.seq, after, tails, seed); err != nil {
-		return 0, false, err
+		return nil, err
 	}
 	if at >= 0 {
 		if err := l.setPosition(ctx, files[at].file, after, tails[at].end); err != nil {
-			return 0, false, err
-		}
-	} else if pos.inode == 0 {
-		// Before the first line, so that a crash and a rotation after it find it.
-		if err := l.setPosition(ctx, present, 0, tails[len(tails)-1].lineStart); err != nil {
-			return 0, false, err
+			return nil, err
 		}
 	}
-	return l.repair(ctx, files, tails, after)
+	next, err := l.src.Unexported(ctx, after, 1)
+	if err != nil || len(next) == 0 {
+		return nil, err // what is not ours at the end is left until we append
+	}
+	seq, err := l.complete(ctx, next[0], files, tails)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := l.src.Unexported(ctx, max(after, seq), chunkLines)
+	if err != nil || len(lines) == 0 {
+		return nil, err
+	}
+	// Before the first line goes to this file, so that it is found there
+	// whatever happens next to us and to the file's name.
+	end, err := l.lineStart(present)
+	if err != nil {
+		return nil, err
+	}
+	return lines, l.setPosition(ctx, present, max(after, seq), end)
 }
 
-// repair completes a torn line, in whichever file it is.
-func (l *Log) repair(ctx context.Context, files []candidate, tails []tail, after int64) (int64, bool, error) {
-	next, err := l.src.Unexported(ctx, after, 1)
-	if err != nil {
-		return 0, false, err
+// complete finishes next where it was torn, in whichever file, and gives its
+// seq; 0 when it was not begun.
+func (l *Log) complete(ctx context.Context, next string, files []candidate, tails []tail) (int64, error) {
+	i, missing := torn(next, tails)
+	if i < 0 {
+		return 0, nil
 	}
-	var first string
-	if len(next) > 0 {
-		first = next[0]
-	}
-	r := planRepair(first, tails)
-	if r.complete < 0 {
-		return after, r.newline, nil
-	}
-	f := files[r.complete].file
-	seq, ok := l.seqOf([]byte(first))
+	f := files[i].file
+	seq, ok := l.seqOf([]byte(next))
 	if !ok {
-		return 0, false, fmt.Errorf("the source gave a line that is not of log %q: %.200q", l.o.LogID, first)
+		return 0, l.notOurs(next)
 	}
-	end, err := l.put(f, []byte(r.missing))
-	if r.complete < len(files)-1 && sealed(err) {
-		// Somebody sealed the rotated file. Waiting for ever would keep
-		// every later event from its readers.
+	end, err := l.put(f, missing)
+	if i < len(files)-1 && sealed(err) {
+		// Waiting for ever would keep every later event from its readers.
 		l.o.Logger.Error("a line cut off by a crash cannot be completed in a rotated log; the whole line follows in the present one",
 			"path", f.Name(), "seq", seq, "error", err)
-		return after, r.newline, nil
+		return 0, nil
 	}
 	if err != nil {
-		return 0, false, fmt.Errorf("complete the torn line of event %d in %s: %w", seq, f.Name(), err)
+		return 0, fmt.Errorf("complete the torn line of event %d in %s: %w", seq, f.Name(), err)
 	}
-	l.o.Logger.Info("completed a line that was cut off", "path", f.Name(), "seq", seq, "missing_bytes", len(r.missing))
-	return seq, r.newline, l.setPosition(ctx, f, seq, end)
+	if end != tails[i].size+int64(len(missing)) {
+		// Truncated, or written to by somebody else, since we read it. Bytes
+		// that now are all of the file are no line: away with them.
+		if end == int64(len(missing)) {
+			if err := f.Truncate(0); err != nil {
+				return 0, err
+			}
+		}
+		return 0, errMoved
+	}
+	if !l.kept(f, i == len(files)-1) {
+		return 0, errMoved
+	}
+	l.o.Logger.Info("completed a line that was cut off", "path", f.Name(), "seq", seq, "missing_bytes", len(missing))
+	return seq, l.setPosition(ctx, f, seq, end)
+}
+
+// lineStart makes sure that f ends where a line may begin, and gives its end:
+// what is there without a newline, and is not ours, must not break our line.
+func (l *Log) lineStart(f *os.File) (int64, error) {
+	_, _, size, err := stat(f)
+	if err != nil || size == 0 {
+		return 0, err
+	}
+	last := make([]byte, 1)
+	if _, err := f.ReadAt(last, size-1); err != nil {
+		return 0, err
+	}
+	if last[0] == '\n' {
+		return size, nil
+	}
+	return l.put(f, "\n")
 }
 
 // reconcile makes sure that the lines found in the files are the source's. A
@@ -119,7 +151,7 @@ func (l *Log) reconcile(ctx context.Context, recorded, highest int64, tails []ta
 
 // scan reads a candidate to its end. Lines of any length pass in bounded memory.
 func (l *Log) scan(c candidate, recorded int64, seed maphash.Seed) (tail, error) {
-	t := tail{lineStart: c.from}
+	var t tail
 	r := bufio.NewReaderSize(io.NewSectionReader(c.file, c.from, 1<<62), 64<<10)
 	at := c.from
 	var line []byte
@@ -134,13 +166,13 @@ func (l *Log) scan(c candidate, recorded int64, seed maphash.Seed) (tail, error)
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
 		case errors.Is(err, io.EOF):
-			t.torn = line
+			t.torn, t.size = line, at
 			return t, nil
 		case err != nil:
 			return t, err
 		default:
 			t.add(l, line[:len(line)-1], at, recorded, seed)
-			t.lineStart, line = at, line[:0]
+			line = line[:0]
 		}
 	}
 }
@@ -169,18 +201,31 @@ func (l *Log) endsWith(f *os.File, p position) bool {
 			return false
 		}
 		b = b[:len(b)-1]
-		for i := len(b) - 1; i >= 0; i-- {
-			if b[i] == '\n' {
-				seq, ok := l.seqOf(b[i+1:])
-				return ok && seq == p.seq
-			}
+		start := bytes.LastIndexByte(b, '\n') + 1
+		if start == 0 && from > 0 && size <= maxLine {
+			continue
 		}
-		if from == 0 {
-			seq, ok := l.seqOf(b)
-			return ok && seq == p.seq
-		}
-		if size > maxLine {
+		seq, ok := l.seqOf(b[start:])
+		return ok && seq == p.seq
+	}
+}
+
+// beginsAt says whether a line of ours, or a part of one, begins at the
+// recorded offset of f: so it is when the record was made for this file before
+// the first line went there.
+func (l *Log) beginsAt(f *os.File, p position) bool {
+	from := max(p.offset-1, 0)
+	b := make([]byte, p.offset-from+int64(len(l.prefix)))
+	n, err := f.ReadAt(b, from)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false
+	}
+	b = b[:n]
+	if p.offset > 0 {
+		if n == 0 || b[0] != '\n' {
 			return false
 		}
+		b = b[1:]
 	}
+	return strings.HasPrefix(l.prefix, string(b))
 }
