@@ -40,7 +40,7 @@ check "everything agrees" agree
 
 systemctl stop resctrl-retry.timer
 check "no job runs" soon eval '[ "$(systemctl is-active resctrl-retry.service)" = inactive ]'
-cri exec -t 900 "$c3" /bin/busybox sleep 900 >/dev/null 2>&1 & exec_job=$!
+cri -timeout 900s exec -t 900 "$c3" /bin/busybox sleep 900 >/dev/null 2>&1 & exec_job=$!
 check "the exec'd process runs" soon eval '[ "$(tasks_of $c3 | wc -l)" = 22 ]'
 stray() { local t; for t in $(tasks_of "$c3"); do [ "$(cat /proc/$t/comm)" = busybox ] || [ "$(cat /proc/$t/comm)" = sleep ] && echo "$t"; done; }
 check "it is born outside the group" eval 'same // "$(kernel_group "$(stray)")"'
