@@ -104,7 +104,7 @@ func (f *FS) Exists(path string) (bool, error) {
 // Locate gives the path of every monitoring group called name, under the root
 // first, then in the control groups in the order of their names.
 func (f *FS) Locate(name string) ([]string, error) {
-	if _, err := f.parse(filepath.Join(f.root, dirMonGroups, name)); err != nil {
+	if _, err := f.parse(f.root + "/" + dirMonGroups + "/" + name); err != nil {
 		return nil, err
 	}
 	ctrls, err := f.controlGroups()

@@ -23,7 +23,7 @@ type members struct {
 	// Filled once, and only where /proc does not say it: each read of a group's
 	// tasks walks every thread of the node.
 	inOwn  map[int]bool
-	others map[int]group
+	others *nodeMembers
 }
 
 // of gives the group of a task; ok is false where the task ended.
@@ -50,7 +50,7 @@ func (m *members) of(tid int) (g group, ok bool, err error) {
 			return group{}, false, err
 		}
 	}
-	g, ok = m.others[tid]
+	g, ok = m.others.of(tid)
 	return g, ok, nil
 }
 
@@ -135,39 +135,47 @@ func (f *FS) groupTasks(g group) ([]int, error) {
 	return tids, nil
 }
 
-// allMembers gives the control group of every task of the node, and with deep
+// nodeMembers has the group of every task of the node.
+type nodeMembers struct {
+	groups   map[int]group
+	rootOnly bool // the root is the only control group
+}
+
+// of gives a task's group; ok is false where the task ended. Without allocation
+// (a CPU with monitoring only) the kernel leaves the root's tasks empty (6.12),
+// but there are no other control groups then.
+func (n *nodeMembers) of(tid int) (g group, ok bool) {
+	g, ok = n.groups[tid]
+	return g, ok || n.rootOnly
+}
+
+// allMembers reads the control group of every task of the node, and with deep
 // its monitoring group too. A control group's tasks lists those of its
 // monitoring groups as well.
-func (f *FS) allMembers(deep bool) (map[int]group, error) {
+func (f *FS) allMembers(deep bool) (*nodeMembers, error) {
 	ctrls, err := f.controlGroups()
 	if err != nil {
 		return nil, err
 	}
-	all := map[int]group{}
-	add := func(g group) error {
-		tids, err := f.groupTasks(g)
-		if err != nil && !errors.Is(err, ErrGroupGone) {
-			return err
-		}
-		for _, tid := range tids {
-			all[tid] = g
-		}
-		return nil
-	}
+	all := &nodeMembers{groups: map[int]group{}, rootOnly: len(ctrls) == 1}
 	for _, ctrl := range ctrls {
-		if err := add(group{ctrl: ctrl}); err != nil {
-			return nil, err
-		}
-		if !deep {
-			continue
-		}
-		names, err := f.monGroups(ctrl)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			if err := add(group{ctrl: ctrl, mon: name}); err != nil {
+		groups := []group{{ctrl: ctrl}}
+		if deep {
+			names, err := f.monGroups(ctrl)
+			if err != nil {
 				return nil, err
+			}
+			for _, name := range names {
+				groups = append(groups, group{ctrl: ctrl, mon: name})
+			}
+		}
+		for _, g := range groups {
+			tids, err := f.groupTasks(g)
+			if err != nil && !errors.Is(err, ErrGroupGone) {
+				return nil, err
+			}
+			for _, tid := range tids {
+				all.groups[tid] = g
 			}
 		}
 	}
@@ -218,12 +226,9 @@ func (f *FS) status(tid int) (s status, ok bool) {
 	return s, s.tgid > 0
 }
 
-// living says whether a task is there and no zombie. One that cannot be looked
-// at counts as living.
+// living says whether a task is no zombie. One that cannot be looked at counts
+// as living.
 func (f *FS) living(tid int) bool {
-	if s, ok := f.status(tid); ok {
-		return s.state != 'Z' && s.state != 'X'
-	}
-	_, err := f.os.ReadFile(filepath.Join(f.procRoot, strconv.Itoa(tid), "status"))
-	return !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ESRCH)
+	s, ok := f.status(tid)
+	return !ok || s.state != 'Z' && s.state != 'X'
 }
