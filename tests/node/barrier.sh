@@ -40,8 +40,11 @@ percentiles() {
     awk '{ v[NR] = $1 } END { if (!NR) { print "none"; exit }
       printf "p50 %.1f ms, p99 %.1f ms, longest %.1f ms, of %d\n", v[int((NR + 1) / 2)], v[int(NR * .99 + .99)], v[NR], NR }'
 }
+counted() { resctrlctl status --json | jq -c '[paths(type == "number") as $p | {($p | join(".")): getpath($p)}] | add | with_entries(select(.key | test("barrier")))'; }
+patience=30; soon eval '[ "$(counted | jq "[.[]] | add")" -ge $starts ]'   # told with the next heartbeat
+
 echo "$starts starts, $parallel at a time, in $(awk "BEGIN { printf \"%.1f\", $t1 - $t0 }") s, beside $(wc -l <$list/passes) passes of resctrl-retry"
 echo "first instruction in the pod's group: $inside of $recorded recorded"
-echo "watcher: $(resctrlctl status --json | jq -c '[paths(type == "number") as $p | {($p | join(".")): getpath($p)}] | add | with_entries(select(.key | test("barrier")))')"
+echo "watcher: $(counted)"
 echo "start to acknowledgement: $(journalctl -b --no-pager -o cat -u nri-watcher | sed -nE 's/.*ack_wait=([^ ]+).*/\1/p' | percentiles)"
 echo "cri start: $(percentiles <$list/times)"

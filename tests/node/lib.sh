@@ -138,23 +138,43 @@ state_sound() {
 }
 
 # agree: runtime, kernel, state and the last word of the event log, of every pod
-# of the node: no group too many, none missing, every thread where it belongs.
+# of the node: no group too many, none missing, every thread where it belongs,
+# every counter what the kernel says.
 agree() {
-  local id st pod uid want last
+  local ps uid want
+  ps=$(cri ps) || return 1
   same "$(cri pods | sed 's/.* uid=\([^ ]*\) .*/\1/' | sort -u | paste -sd ' ')" \
-    "$(q 'select pod_uid from pods where not removing order by 1' | sort | paste -sd ' ')" || return 1
-  same "$(q "select group_path from pods where group_state = 'Exists' order by 1" | sort | paste -sd ' ')" \
+    "$(q 'select pod_uid from pods where not removing' | sort | paste -sd ' ')" || return 1
+  same "$(q "select group_path from pods where group_state = 'Exists'" | sort | paste -sd ' ')" \
     "$(ls -d $groups/pod_* 2>/dev/null | sort | paste -sd ' ')" || return 1
-  while read -r id st pod _; do
-    pod=${pod#pod=}; uid=$(q "select pod_uid from sandboxes where sandbox_id = '$pod'")
-    [ -n "$uid" ] || { echo "sandbox $pod has no row"; return 1; }
-    [ "$st" = CONTAINER_RUNNING ] || continue
-    case $(row "$uid") in Exists*) in_group "$uid" "$id" || return 1;; esac
-  done < <(cri ps)
-  same "$(cri ps | cut -d' ' -f1 | sort)" "$(q 'select container_id from containers' | sort)" || return 1
+  same "$(cut -d' ' -f1 <<<"$ps" | sort)" "$(q 'select container_id from containers' | sort)" || return 1
   while read -r uid; do
-    want=$(row "$uid"); last=$(told "$uid"); same "${want:-Removed}" "${last##*, }" || { echo "of $uid"; return 1; }
+    [ -z "$uid" ] || counters_true "$uid" "$ps" || return 1
+  done < <(q 'select pod_uid from pods where not removing')
+  while read -r uid; do
+    want=$(row "$uid"); same "${want:-Removed}" "$(told "$uid" | sed 's/.*, //')" || { echo "of $uid"; return 1; }
   done < <(jq -r .pod_uid $log | sort -u)
+}
+
+# counters_true UID PS: the pod's counters are those of its containers as the
+# runtime lists them (PS); one that runs counts as reconciled when its threads are
+# in the group, which those of a pod with a group must be, and no other's.  One
+# that does not run counts as the state has it.
+counters_true() {
+  local id st pod total=0 inside=0 exists=
+  case $(row "$1") in Exists*) exists=1;; esac
+  while read -r id st pod _; do
+    [ "$(q "select pod_uid from sandboxes where sandbox_id = '${pod#pod=}'")" = "$1" ] || continue
+    total=$((total+1))
+    if [ "$st" != CONTAINER_RUNNING ]; then
+      inside=$((inside+$(q "select reconciled from containers where container_id = '$id'")))
+    elif [ -n "$exists" ]; then
+      in_group "$1" "$id" && inside=$((inside+1)) || return 1
+    else
+      in_no_group "$id" || return 1
+    fi
+  done <<<"$2"
+  same "$total/$inside" "$(row "$1" | sed 's/.* //')" || { echo "of $1"; return 1; }
 }
 
 # --- the programs
