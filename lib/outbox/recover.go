@@ -227,5 +227,8 @@ func (l *Log) beginsAt(f *os.File, p position) bool {
 		}
 		b = b[1:]
 	}
+	if len(b) == 0 {
+		return p.seq == 0 // nothing can be before it; else only a line tells
+	}
 	return strings.HasPrefix(l.prefix, string(b))
 }
