@@ -12,11 +12,12 @@ import (
 // method: "RegisterPlugin" (the plugin's request, before it is answered),
 // "Configure", "Synchronize", "RunPodSandbox", "StartContainer" and so on (the
 // runtime's, before they are sent). It may wait: ctx ends with the call or
-// with the runtime. Its error is the call's; ErrCut closes every connection.
+// with the runtime. Its error is the call's; ErrCut closes the connection.
 type Hook func(ctx context.Context, method string) error
 
-// ErrCut is what a Hook returns to close every plugin's connection at that call.
-var ErrCut = errors.New("cut every connection")
+// ErrCut is what a Hook returns to close the plugin's connection at that call
+// (every plugin's at a RegisterPlugin).
+var ErrCut = errors.New("cut the connection")
 
 // SetHook sets the hook; nil takes it away.
 func (r *Runtime) SetHook(h Hook) {
@@ -37,17 +38,16 @@ func (r *Runtime) runHook(ctx context.Context, method string) error {
 	defer cancel()
 	stop := context.AfterFunc(ended, cancel)
 	defer stop()
-	err := hook(ctx, path.Base(method))
-	if errors.Is(err, ErrCut) {
-		r.CutConnections()
-		return ttrpc.ErrClosed
-	}
-	return err
+	return hook(ctx, path.Base(method))
 }
 
 // interceptCall is for the calls of the runtime to plugins.
 func (r *Runtime) interceptCall(ctx context.Context, req *ttrpc.Request, resp *ttrpc.Response, info *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
-	if err := r.runHook(ctx, info.FullMethod); err != nil {
+	err := r.runHook(ctx, info.FullMethod)
+	if errors.Is(err, ErrCut) {
+		return ttrpc.ErrClosed // the adaptation closes the connection for it
+	}
+	if err != nil {
 		return err
 	}
 	return invoke(ctx, req, resp)
@@ -55,7 +55,12 @@ func (r *Runtime) interceptCall(ctx context.Context, req *ttrpc.Request, resp *t
 
 // interceptRequest is for the requests of plugins to the runtime.
 func (r *Runtime) interceptRequest(ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
-	if err := r.runHook(ctx, info.FullMethod); err != nil {
+	err := r.runHook(ctx, info.FullMethod)
+	if errors.Is(err, ErrCut) {
+		r.CutConnections()
+		return nil, ttrpc.ErrClosed
+	}
+	if err != nil {
 		return nil, err
 	}
 	return method(ctx, unmarshal)
