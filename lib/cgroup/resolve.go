@@ -70,7 +70,7 @@ func (f *FS) ParentExists(cgroupParent string) (bool, error) {
 	}
 	root, err := os.OpenRoot(f.root)
 	if err != nil {
-		return false, errors.New(f.rootError(err).Error()) // not ErrNotExist of the parent
+		return false, f.rootError(err)
 	}
 	defer root.Close()
 	trees, err := f.hierarchies(root)
@@ -91,14 +91,19 @@ func (f *FS) ParentExists(cgroupParent string) (bool, error) {
 	return false, nil
 }
 
+// rootError is never fs.ErrNotExist: without the root nothing is known of what
+// is below.
 func (f *FS) rootError(err error) error {
-	return fmt.Errorf("open cgroup root %s: %w", f.root, err)
+	return fmt.Errorf("open cgroup root %s: %v", f.root, err)
 }
 
 // parentPaths gives where a cgroup parent may be.
 func parentPaths(parent string) ([]string, error) {
 	var paths []string
-	if slice, err := expandSlice(parent); err == nil && slice != "/" {
+	if slice, err := expandSlice(parent); err == nil {
+		if slice == "/" {
+			return nil, fmt.Errorf("%w: %q is the root of all cgroups", ErrBadPath, parent)
+		}
 		paths = append(paths, slice)
 	}
 	literal, err := clean(parent)
