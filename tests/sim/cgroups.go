@@ -108,6 +108,9 @@ func (c *Cgroups) put(p string, pid int, descendants bool) error {
 	if !c.groups[p] {
 		return fmt.Errorf("add process %d to cgroup %s: %w", pid, p, syscall.ENOENT)
 	}
+	if tr, ok := c.source.(Tracker); ok {
+		tr.Track(pid)
+	}
 	if err := c.sync(); err != nil {
 		return err
 	}

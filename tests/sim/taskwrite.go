@@ -76,6 +76,9 @@ func (m *Model) move(g *group, pid int, by Caller) error {
 		m.status.addf("No permission to move task %d", tid)
 		return syscall.EPERM
 	}
+	if tr, ok := m.source.(Tracker); ok && tr.Track(t.TGID) {
+		m.sync() // its children are there already: they must not inherit what follows
+	}
 	old := m.groupOf(t)
 	if old == g {
 		return nil
