@@ -28,7 +28,8 @@ type follower struct {
 	print func(event, string) error // once for every event, in order
 	flush func() error
 	open  func() (*state.Reader, error)
-	path  string // of events.jsonl
+	path  string        // of events.jsonl
+	look  time.Duration // how often to look into the table
 	log   *slog.Logger
 
 	reader  *state.Reader // nil where the state cannot be read now
@@ -40,26 +41,27 @@ type follower struct {
 
 func (a *app) followEvents(ctx context.Context) error {
 	p := a.printer()
-	f := &follower{print: p.print, flush: p.out.Flush, open: a.openState, path: a.cfg.Events.Path, log: a.log}
 	r, err := a.openState()
 	if err != nil {
 		return err
 	}
-	f.reader = r
-	defer func() {
-		if f.reader != nil {
-			f.reader.Close()
-		}
-	}()
 	after, err := a.after(ctx, r)
 	if err != nil {
+		r.Close()
 		return err
 	}
+	f := &follower{print: p.print, flush: p.out.Flush, open: a.openState, path: a.cfg.Events.Path,
+		look: lookEvery, log: a.log, reader: r}
 	return f.run(ctx, after)
 }
 
 // run prints the table's events after a seq, then follows until ctx ends.
 func (f *follower) run(ctx context.Context, after int64) error {
+	defer func() {
+		if f.reader != nil {
+			f.reader.Close()
+		}
+	}()
 	// The file's end before the table's: what is before it is in the table, as
 	// a line is appended only after its row was committed.
 	start := lineStart(f.path)
@@ -76,7 +78,7 @@ func (f *follower) run(ctx context.Context, after int64) error {
 		return err
 	}
 	defer func() { stop(t) }()
-	lines, look := t.Lines, time.NewTicker(lookEvery)
+	lines, look := t.Lines, time.NewTicker(f.look)
 	defer look.Stop()
 	for {
 		select {

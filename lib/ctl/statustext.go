@@ -22,7 +22,7 @@ func (a *app) printStatus(s *Status) error {
 	if s.Pods != nil {
 		line("pods", "%s", a.podsText(s.Pods))
 		line("containers", "%s", containersText(s.Containers))
-		line("starts", "%s", startsText(s.Watcher))
+		line("barrier", "%s", barrierText(s.Watcher))
 		line("events", "%s", a.eventsText(s.Events))
 		line("snapshot", "%s", a.snapshotText(s.Snapshot))
 	}
@@ -101,8 +101,8 @@ func containersText(c *ContainerStatus) string {
 	return text
 }
 
-func startsText(w WatcherStatus) string {
-	return fmt.Sprintf("waited for: %d in time, %d too late; not waited for: %d; records dropped by the queue: %d",
+func barrierText(w WatcherStatus) string {
+	return fmt.Sprintf("container starts: %d hits, %d misses, %d skips; %d records dropped by the queue",
 		w.BarrierHits, w.BarrierMisses, w.BarrierSkips, w.QueueDropped)
 }
 
@@ -147,13 +147,20 @@ func (a *app) problems(s *Status) {
 	}
 	a.watcherProblems(s, say)
 	if s.Pods != nil && s.Pods.Failed["capacity"] > 0 {
-		say("%d pods wait for an RMID; each is served when a pod leaves and resctrl-retry.timer runs (systemctl status resctrl-retry.timer)", s.Pods.Failed["capacity"])
+		say("%s for an RMID; each is served when a pod leaves and resctrl-retry.timer runs (systemctl status resctrl-retry.timer)", waits(s.Pods.Failed["capacity"]))
 	}
 	if s.Events != nil && s.Events.Lag > 0 && s.Applier.State == stopped {
 		say("%d events are not in %s: the applier and the retry job append them", s.Events.Lag, a.cfg.Events.Path)
 	} else if s.Events != nil && s.Events.Lag > maxLag {
 		say("%d events are not in %s: can it be written? journalctl -u resctrl-applier", s.Events.Lag, a.cfg.Events.Path)
 	}
+}
+
+func waits(pods int) string {
+	if pods == 1 {
+		return "1 pod waits"
+	}
+	return fmt.Sprintf("%d pods wait", pods)
 }
 
 // maxLag is how many events may wait for the export while the applier works: it
