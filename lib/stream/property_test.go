@@ -149,11 +149,20 @@ func (w *world) thief() {
 	w.path.buf, w.torn = bytes.Join(lines, nil), true
 }
 
-// stranger writes something of its own into the pipe.
+// stranger writes something of its own into the pipe. Within a line of the
+// watcher it has a newline: without one it could turn a name into one that is
+// not known, and a record into another that is valid, which nobody could see.
 func (w *world) stranger() {
-	if w.pick(4) == 0 && w.path.readers+w.path.writers > 0 {
-		junk := rapid.SampledFrom([]string{"\n", "junk\n", "{", "{\"v\":1}\n", "\x00\xff\n", `{"v":1,"event":"NEW"}` + "\n"}).Draw(w.t, "junk")
-		w.path.write([]byte(junk), len(junk))
+	if w.pick(4) != 0 || w.path.readers+w.path.writers == 0 {
+		return
+	}
+	junk := []string{"\n", "junk\n", "{\"v\":1}\n", "\x00\xff\n", `{"v":1,"event":"NEW"}` + "\n"}
+	if w.watcher == nil || len(w.watcher.rest) == 0 {
+		junk = append(junk, "{")
+	}
+	text := rapid.SampledFrom(junk).Draw(w.t, "junk")
+	if len(w.path.buf)+len(text) <= w.path.size {
+		w.path.write([]byte(text), len(text))
 		w.torn = true
 	}
 }
@@ -193,6 +202,10 @@ func (w *world) settle() {
 		w.startApplier()
 	}
 	w.clock++
+	if w.torn { // the loss of the last line shows with the next one
+		w.flow(1)
+		w.both(podEvent(lifecycle.RunPodSandbox, pod("last")))
+	}
 	const rounds = 60 // far more than a few snapshots through a small pipe take
 	for range rounds {
 		w.readerLooks()
