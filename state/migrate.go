@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"strconv"
@@ -88,7 +89,7 @@ func schemaVersion(ctx context.Context, db *sql.DB, path string, newest int) (in
 	if err := db.QueryRowContext(ctx, "PRAGMA application_id").Scan(&app); err != nil {
 		return 0, err
 	}
-	err := db.QueryRowContext(ctx, `SELECT count(*), count(*) FILTER (WHERE name IN ('pods', 'events', 'meta'))
+	err := db.QueryRowContext(ctx, `SELECT count(*), count(*) FILTER (WHERE name IN ('pods', 'sandboxes', 'containers', 'events', 'meta'))
 		FROM sqlite_master WHERE type = 'table'`).Scan(&tables, &ours)
 	if err != nil {
 		return 0, err
@@ -98,12 +99,13 @@ func schemaVersion(ctx context.Context, db *sql.DB, path string, newest int) (in
 		return 0, nil
 	case tables > 0 && ours == 0 && app != applicationID:
 		return 0, fmt.Errorf("%s is the database of another program: change state.path, or move the file away", path)
-	case ours < 3 || app != applicationID || version < 1 || version > insaneVersion:
+	case ours < 5 || app != applicationID || version < 1 || version > insaneVersion:
 		return 0, fmt.Errorf("%w: its header (version %d, application %#x) and its tables do not match", ErrCorrupt, version, app)
 	}
 	var told string
-	if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = 'schema'").Scan(&told); err != nil {
-		return 0, fmt.Errorf("%w: no schema version in meta: %w", ErrCorrupt, err)
+	err = db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = 'schema'").Scan(&told)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return 0, err
 	}
 	if told != strconv.Itoa(version) {
 		return 0, fmt.Errorf("%w: schema version %d in its header, %q in meta", ErrCorrupt, version, told)

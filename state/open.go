@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -168,6 +169,18 @@ func (s *Store) check(ctx context.Context, whole bool) error {
 			return fmt.Errorf("%w: %s says: %s", ErrCorrupt, check, strings.TrimSpace(result))
 		}
 	}
+	for _, q := range []string{
+		"SELECT " + podColumns + " FROM pods LIMIT 0", "SELECT " + containerColumns + " FROM containers LIMIT 0",
+		"SELECT * FROM unreconciled LIMIT 0", "SELECT * FROM failed_pods LIMIT 0", "SELECT * FROM node_summary LIMIT 0",
+	} {
+		if _, err := s.durable.ExecContext(ctx, q); err != nil {
+			var se sqlite3.Error
+			if errors.As(err, &se) && se.Code == sqlite3.ErrError { // no such table, column
+				return fmt.Errorf("%w: its tables are not those of its version: %w", ErrCorrupt, err)
+			}
+			return err
+		}
+	}
 	rows, err := s.durable.QueryContext(ctx, "PRAGMA foreign_key_check")
 	if err != nil {
 		return err
@@ -176,7 +189,30 @@ func (s *Store) check(ctx context.Context, whole bool) error {
 	if rows.Next() {
 		return fmt.Errorf("%w: a sandbox or container of no pod", ErrCorrupt)
 	}
-	return rows.Err()
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	return s.checkLines(ctx)
+}
+
+// checkLines reads what is still to be exported, as the export will.
+func (s *Store) checkLines(ctx context.Context) error {
+	const some = 256
+	after, _, _, _, err := s.Position(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		lines, err := s.Unexported(ctx, after, some)
+		if err != nil || len(lines) == 0 {
+			return err
+		}
+		var last eventLine
+		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
+			return err
+		}
+		after = last.Seq
+	}
 }
 
 // moveAside renames the files of a damaged database, and says to what.
