@@ -79,6 +79,14 @@ func (c *Cgroups) RemoveCgroup(p string) error {
 	return nil
 }
 
+// Clear removes all cgroups, whatever is in them: a reboot.
+func (c *Cgroups) Clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.groups, c.members = map[string]bool{"/": true}, map[int]member{}
+	c.inos = map[string]uint64{"/": c.inos["/"]}
+}
+
 // alive says whether a process has a thread that is no zombie.
 func (c *Cgroups) alive(pid int) bool {
 	threads, _ := c.source.Threads(pid)

@@ -15,6 +15,7 @@ type File struct {
 	snapshot string
 	taken    bool
 	closed   bool
+	boot     int
 }
 
 // Open opens a file. Opening for writing what cannot be written is EACCES,
@@ -31,7 +32,7 @@ func (m *Model) Open(n Node, write bool) (*File, error) {
 		return nil, syscall.EACCES
 	}
 	m.open++
-	return &File{m: m, node: n, writable: write}, nil
+	return &File{m: m, node: n, writable: write, boot: m.boot}, nil
 }
 
 // Hold keeps the filesystem busy as an open directory does, until release.
@@ -39,14 +40,14 @@ func (m *Model) Hold() (release func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.open++
-	done := false
+	done, boot := false, m.boot
 	return func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if !done {
-			done = true
+		if !done && boot == m.boot {
 			m.open--
 		}
+		done = true
 	}
 }
 
@@ -88,10 +89,10 @@ func (f *File) Write(data []byte, by Caller) error {
 func (f *File) Close() {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
-	if !f.closed {
-		f.closed = true
+	if !f.closed && f.boot == f.m.boot {
 		f.m.open--
 	}
+	f.closed = true
 }
 
 // ReadFile reads a whole file by its path below the root.

@@ -60,7 +60,8 @@ type Model struct {
 	threshold uint64
 	status    status
 	procs     map[int]*proc
-	open      int // descriptors that keep the filesystem busy
+	open      int // descriptors that keep the filesystem busy, of this boot
+	boot      int
 	nextID    int
 	nextIno   uint64
 	syncErr   error
@@ -144,6 +145,11 @@ func (m *Model) Unmount() error {
 		return syscall.EBUSY
 	}
 	m.sync()
+	m.dropAll()
+	return nil
+}
+
+func (m *Model) dropAll() {
 	for _, g := range m.groups {
 		m.removeControl(g)
 	}
@@ -153,7 +159,23 @@ func (m *Model) Unmount() error {
 	m.root.removed = true
 	m.mounted, m.root, m.groups = false, nil, nil
 	m.resetMembership()
-	return nil
+}
+
+// Reboot plays the machine's: no group is left, all RMIDs are free, and resctrl
+// is mounted or not, as mounted says. Descriptors from before read ENODEV.
+func (m *Model) Reboot(mounted bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mounted {
+		m.dropAll()
+	}
+	m.rmids = newRMIDPool(&m.cfg, m.clock.Now())
+	m.boot++ // what is open does not count any more
+	m.open, m.threshold = 0, defaultThreshold
+	if mounted && m.supported() {
+		m.mount()
+	}
+	m.sync()
 }
 
 // Mounted says whether resctrl is mounted.
