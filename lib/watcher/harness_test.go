@@ -80,10 +80,17 @@ type snapshot struct {
 
 func (o *output) snapshot(t *testing.T) snapshot {
 	t.Helper()
-	s := snapshot{begin: o.next(t), pods: map[string]lifecycle.Pod{}, containers: map[string]lifecycle.Container{}}
-	if s.begin.Event != lifecycle.Synchronize || s.begin.Phase != lifecycle.PhaseBegin || s.begin.Seq != 1 {
-		t.Fatalf("instead of a begin: %+v", s.begin)
+	begin := o.next(t)
+	if begin.Event != lifecycle.Synchronize || begin.Phase != lifecycle.PhaseBegin || begin.Seq != 1 {
+		t.Fatalf("instead of a begin: %+v", begin)
 	}
+	return o.rest(t, begin)
+}
+
+// rest reads a SYNCHRONIZE whose begin was read.
+func (o *output) rest(t *testing.T, begin *lifecycle.Record) snapshot {
+	t.Helper()
+	s := snapshot{begin: begin, pods: map[string]lifecycle.Pod{}, containers: map[string]lifecycle.Container{}}
 	for seq := uint64(2); ; seq++ {
 		rec := o.next(t)
 		if rec.Event != lifecycle.Synchronize || rec.Epoch != s.begin.Epoch || rec.Seq != seq {

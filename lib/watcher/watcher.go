@@ -110,14 +110,14 @@ func (w *Watcher) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var g run.Group
-	w.actor(ctx, &g, w.supervise, nil)
-	w.actor(ctx, &g, w.runtime, nil)
-	w.actor(ctx, &g, w.whenReady(w.heartbeats), nil)
+	w.actor(ctx, &g, w.supervise)
+	w.actor(ctx, &g, w.runtime)
+	w.actor(ctx, &g, w.whenReady(w.heartbeats))
 	if w.opts.Stdout != nil {
-		w.actor(ctx, &g, w.whenReady(w.toStdout), nil)
+		w.actor(ctx, &g, w.whenReady(w.toStdout))
 	} else {
-		w.actor(ctx, &g, w.whenReady(w.readReplies), w.withPipe((*pipe).closeReader))
-		w.actor(ctx, &g, w.whenReady(w.writeRecords), w.withPipe((*pipe).closeWriter))
+		w.actor(ctx, &g, w.whenReady(w.readReplies))
+		w.actor(ctx, &g, w.whenReady(w.writeRecords))
 	}
 	err := g.Run()
 	w.opts.Notifier.Stopping()
@@ -127,16 +127,11 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return err
 }
 
-// actor adds an actor: interrupt ends its context and calls unblock, for what
-// does not listen to a context.
-func (w *Watcher) actor(ctx context.Context, g *run.Group, execute func(context.Context) error, unblock func()) {
+// actor adds an actor whose interrupt ends its context, which is what every
+// one of them waits on.
+func (w *Watcher) actor(ctx context.Context, g *run.Group, execute func(context.Context) error) {
 	ctx, cancel := context.WithCancel(ctx)
-	g.Add(func() error { return execute(ctx) }, func(error) {
-		cancel()
-		if unblock != nil {
-			unblock()
-		}
-	})
+	g.Add(func() error { return execute(ctx) }, func(error) { cancel() })
 }
 
 // supervise is the actor that ends with the process's signal or with what is
