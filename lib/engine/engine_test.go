@@ -413,3 +413,38 @@ func TestAPodThatComesAndGoesInOneHold(t *testing.T) {
 		t.Errorf("rows left: %v, %v", uids, err)
 	}
 }
+
+func TestContainersWithoutAPod(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.runtimeRun("a", "s1")
+	alone := func(ev lifecycle.Event, id string) {
+		r.hold(func(h *engine.Hold) error { h.Apply(&lifecycle.Record{Event: ev, Container: r.cont[id]}); return nil })
+	}
+	for _, id := range []string{"runs", "ends", "goes"} {
+		r.runtimeStart("s1", id, 2)
+		alone(lifecycle.StartContainer, id)
+	}
+	alone(lifecycle.StopContainer, "ends")
+	alone(lifecycle.RemoveContainer, "goes")
+	r.restart()
+	r.event(lifecycle.RunPodSandbox, "s1", "")
+	r.expect("a Exists (2,1)")
+	alone(lifecycle.PostStartContainer, "ends") // its pod is known by its sandbox now
+	r.expect()
+	r.checkCounters("a", 2, 1)
+	// A snapshot may name a container whose sandbox it lacks.
+	delete(r.pods, "s1")
+	delete(r.cont, "ends")
+	delete(r.cont, "goes")
+	r.snapshot(false)
+	r.expect("Removed a")
+	if c, err := r.eng.Store.Container(t.Context(), "runs"); err != nil || c == nil || c.State != rules.ContainerNoPod {
+		t.Errorf("container: %+v, %v", c, err)
+	}
+	delete(r.cont, "runs")
+	r.snapshot(false)
+	if c, err := r.eng.Store.Container(t.Context(), "runs"); err != nil || c != nil {
+		t.Errorf("container: %+v, %v", c, err)
+	}
+}

@@ -31,6 +31,7 @@ const (
 	ReasonNoTasks           Reason = "no_tasks"            // started, but no task was found
 	ReasonOtherControlGroup Reason = "other_control_group" // tasks in a control group that is not the pod's
 	ReasonUnstable          Reason = "unstable"            // new tasks kept coming
+	ReasonExited            Reason = "exited"              // of a NoPod container: it ended before its pod was seen
 )
 
 // Pod is a pod as the state knows it. Its key is UID.

@@ -84,9 +84,7 @@ func (t *turn) adopt(orphans []Container) {
 			continue
 		}
 		c.PodUID = t.Pod.UID
-		if c.State == ContainerNoPod {
-			c.State = ContainerCreated
-		}
+		c.State, c.Reason = c.adopted(), ""
 		t.Containers = append(t.Containers, c)
 		if c.State == ContainerCreated {
 			t.assign(&t.Containers[len(t.Containers)-1])
@@ -153,10 +151,7 @@ func (t *turn) addContainer(rc *lifecycle.Container, in Input) *Container {
 	for _, o := range in.Orphans {
 		if o.ID == rc.ID {
 			t.adopted = append(t.adopted, o.ID)
-			c.CreatedAt = o.CreatedAt
-			if o.State == ContainerExited {
-				c.State = ContainerExited
-			}
+			c.CreatedAt, c.State = o.CreatedAt, o.adopted()
 		}
 	}
 	t.Containers = append(t.Containers, c)
@@ -210,7 +205,15 @@ func (r *Rules) Orphan(c *Container, in Input) *Container {
 	next := *c
 	next.place(in.CgroupPath, rec.Container.CgroupsPath)
 	if rec.Event == lifecycle.StopContainer {
-		next.State = ContainerExited
+		next.Reason = ReasonExited
 	}
 	return &next
+}
+
+// adopted is the state of a NoPod container when its pod shows up.
+func (c *Container) adopted() ContainerState {
+	if c.Reason == ReasonExited {
+		return ContainerExited
+	}
+	return ContainerCreated
 }

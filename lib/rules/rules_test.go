@@ -202,6 +202,13 @@ func TestOrphansWaitForTheirPod(t *testing.T) {
 	n.run("c1", 2, "")
 	n.event(run, "a", "s1", "")
 	n.expect("a Exists (3,1)")
+	for i, want := range map[string]ContainerState{"c1": ContainerReconciled, "c2": ContainerCreated, "c3": ContainerExited} {
+		for _, c := range n.pods["a"].Containers {
+			if c.ID == i && c.State != want {
+				t.Errorf("%s is %s, want %s", i, c.State, want)
+			}
+		}
+	}
 	if len(n.orphans) != 0 {
 		t.Errorf("still without a pod: %v", n.orphans)
 	}
