@@ -275,7 +275,7 @@ func TestSecondWatcherNamesTheFirst(t *testing.T) {
 	b := newBench(t)
 	b.opts.Stdout = nil
 	b.run()
-	lock := b.dir + "/run/nri-watcher.lock"
+	lock := b.dir + "/run/watcher.lock"
 	eventually(t, "the lock is held", func() bool { text, _ := os.ReadFile(lock); return len(text) > 0 })
 	err := New(b.opts).Run(t.Context())
 	var coded interface{ ExitCode() int }

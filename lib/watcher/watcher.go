@@ -25,7 +25,7 @@ import (
 )
 
 // InstanceLock is the name of the lock of the one watcher of a node.
-const InstanceLock = "nri-watcher"
+const InstanceLock = "watcher"
 
 // exitUnavailable is the exit code where a needed service or lock is not to be
 // had (SPEC: 69).
