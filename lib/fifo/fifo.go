@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -124,6 +125,7 @@ func kindOf(mode uint32) string {
 type end struct {
 	path     string
 	file     *os.File
+	closed   atomic.Bool
 	dev, ino uint64
 }
 
@@ -173,10 +175,23 @@ func (e *end) Changed() bool {
 // Close closes the pipe and wakes whoever waits on it, with os.ErrClosed.
 // Any goroutine may call it.
 func (e *end) Close() error {
+	e.closed.Store(true)
 	if err := e.file.Close(); err != nil {
 		return fmt.Errorf("close pipe %s: %w", e.path, err)
 	}
 	return nil
+}
+
+// ended says why a wait on the pipe ended with err: os.ErrClosed, ctx's own
+// error, or err. (A RawConn has an error of its own for a closed file.)
+func (e *end) ended(ctx context.Context, err error) error {
+	switch {
+	case e.closed.Load():
+		return fmt.Errorf("pipe %s: %w", e.path, os.ErrClosed)
+	case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return err
 }
 
 // until makes the end of ctx end the waits that the deadline rules, and

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -54,17 +53,13 @@ func (r *Reader) ReadLine(ctx context.Context) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	line, ok, err := r.TryReadLine()
-	if ok || err != nil {
+	if line, ok, err := r.TryReadLine(); ok || err != nil {
 		return line, err
 	}
 	defer until(ctx, r.file.SetReadDeadline)()
 	for {
 		if _, err := r.fill(true); err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			return nil, err
+			return nil, r.ended(ctx, err)
 		}
 		if line, ok, err := r.cut(); ok || err != nil {
 			return line, err
@@ -79,8 +74,12 @@ func (r *Reader) TryReadLine() (line []byte, ok bool, err error) {
 		if line, ok, err := r.cut(); ok || err != nil {
 			return line, ok, err
 		}
-		if got, err := r.fill(false); !got || err != nil {
-			return nil, false, err
+		got, err := r.fill(false)
+		if err != nil {
+			return nil, false, r.ended(context.Background(), err)
+		}
+		if !got {
+			return nil, false, nil
 		}
 	}
 }

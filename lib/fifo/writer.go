@@ -62,16 +62,16 @@ func (w *Writer) finish(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := w.write(false); err != nil || w.out == 0 && len(w.line) == 0 {
-		return err
+	if err := w.write(false); err != nil {
+		return w.ended(ctx, err)
+	}
+	if len(w.line) == 0 {
+		return nil
 	}
 	defer until(ctx, w.file.SetWriteDeadline)()
 	for len(w.line) > 0 {
 		if err := w.write(true); err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil {
-				return ctx.Err()
-			}
-			return err
+			return w.ended(ctx, err)
 		}
 	}
 	return nil
@@ -122,7 +122,7 @@ func (w *Writer) TryWrite(line []byte) (bool, error) {
 	})
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("write pipe %s: %w", w.path, err)
+		return false, w.ended(context.Background(), fmt.Errorf("write pipe %s: %w", w.path, err))
 	case errors.Is(writeErr, unix.EAGAIN):
 		return false, nil
 	case writeErr != nil:
@@ -141,20 +141,20 @@ func (w *Writer) Gone() bool {
 // WaitGone waits until no reader has the pipe open, without writing, and then
 // returns ErrNoReader; before that ctx's error when ctx ends, os.ErrClosed
 // after Close. A writer that is idle learns it in no other way: EPIPE comes
-// only with a write, while poll(2) reports POLLERR.
+// only with a write, while poll(2) reports POLLERR. One goroutine at a time
+// waits.
 func (w *Writer) WaitGone(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	defer until(ctx, w.file.SetReadDeadline)()
 	// The runtime's poller tells POLLERR to those who wait for reading too; that
-	// way the wait does not stand in the way of those who write.
+	// way the wait does not stand in the way of those who write. On a full pipe
+	// POLLERR comes alone, which it takes for "not pollable" (Go 1.26): also
+	// then the reader is gone, or was for a moment.
 	err := w.raw.Read(noReader)
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil:
-		return fmt.Errorf("watch pipe %s: %w", w.path, err)
+	if err != nil && (w.closed.Load() || errors.Is(err, os.ErrDeadlineExceeded)) {
+		return w.ended(ctx, err)
 	}
 	return w.wrap(unix.EPIPE)
 }
