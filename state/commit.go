@@ -3,6 +3,7 @@ package state
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,9 +32,15 @@ type Batch struct {
 // Intend saves the row of a pod whose group is about to be made, alone, so
 // that a kill between mkdir and Commit leaves no group without a row. It does
 // not fsync: a reboot empties resctrl anyway. Errors: ErrBusy (after at most
-// 100 ms), ErrUnwritable, ErrCorrupt.
+// half a second), ErrUnwritable, ErrCorrupt.
 func (s *Store) Intend(ctx context.Context, p rules.Pod) error {
-	err := s.write(ctx, s.quick, func(tx *sql.Tx) error { return savePod(tx, &p) })
+	var err error
+	for range intendTries {
+		err = s.write(ctx, s.quick, func(tx *sql.Tx) error { return savePod(tx, &p) })
+		if !errors.Is(err, ErrBusy) {
+			break
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("save intended group of pod %q in %s: %w", p.UID, s.path, err)
 	}

@@ -77,7 +77,7 @@ func openFile(path string, gid int, o Options) (_ *Store, err error) {
 			err = classify(err)
 		}
 	}()
-	s.durable = openPool(path, o.Busy, "immediate", "FULL", "PRAGMA journal_size_limit = 67108864")
+	s.durable = openPool(path, o.Busy, "immediate", "FULL", durableSetup)
 	ctx := context.Background()
 	var mode string
 	if err := s.durable.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode); err != nil {
@@ -97,7 +97,7 @@ func openFile(path string, gid int, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	// Checkpoints fsync, so they are left to the durable connection's commits.
-	s.quick = openPool(path, min(o.Busy, intendBusy), "immediate", "NORMAL", "PRAGMA wal_autocheckpoint = 0")
+	s.quick = openPool(path, min(o.Busy, quickBusy), "immediate", "NORMAL", "PRAGMA wal_autocheckpoint = 0")
 	s.reader = openPool(path, o.Busy, "deferred", "FULL", "PRAGMA query_only = 1")
 	if err := s.check(ctx, !o.SkipCheck); err != nil {
 		return nil, err
@@ -107,6 +107,11 @@ func openFile(path string, gid int, o Options) (_ *Store, err error) {
 	}
 	return s, nil
 }
+
+// durableSetup: a checkpoint every 16 MiB of WAL, for the first commit after
+// one fsyncs the WAL's new header, be it an Intend; a WAL that a long reader
+// made grow is cut to 64 MiB again.
+const durableSetup = "PRAGMA wal_autocheckpoint = 4000; PRAGMA journal_size_limit = 67108864"
 
 // connector opens connections without registering a driver globally.
 type connector struct {

@@ -18,8 +18,13 @@ import (
 // DefaultBusy is how long a Commit waits for a person's transaction to end.
 const DefaultBusy = 5 * time.Second
 
-// intendBusy bounds the wait of Intend: a container's start waits behind it.
-const intendBusy = 100 * time.Millisecond
+// quickBusy bounds one wait of the commits that need not be durable: a
+// container's start may wait behind them.
+const quickBusy = 100 * time.Millisecond
+
+// intendTries is how often Intend waits as long: giving up means going on
+// without state, which is worse than a late start.
+const intendTries = 5
 
 // Options of Open.
 type Options struct {
