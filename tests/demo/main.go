@@ -77,6 +77,7 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 	if err != nil {
 		return err
 	}
+	show.dir = w.Dir
 	s := &story{ctx: ctx, w: w, show: show, options: o}
 	if err := s.play(); err != nil {
 		return err

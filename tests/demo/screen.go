@@ -18,6 +18,7 @@ type screen struct {
 	pace   time.Duration
 	colour bool
 	step   int
+	dir    string // the story's
 }
 
 // Colours of a terminal (ECMA-48).
@@ -50,7 +51,7 @@ func (s *screen) paint(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-func (s *screen) line(text string) { fmt.Fprintln(s.out, text) }
+func (s *screen) line(text string) { fmt.Fprintln(s.out, strings.TrimRight(text, " ")) }
 
 // title begins a step.
 func (s *screen) title(text string) {
@@ -73,9 +74,13 @@ func (s *screen) wrong(text string) {
 	s.line(s.paint(red, "   ! "+strings.ReplaceAll(text, "\n", "\n     ")))
 }
 
-// text is what a program printed.
+// text is what a program printed. The long name of the story's directory is
+// shown as DIR.
 func (s *screen) text(text string) {
 	for l := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+		if s.dir != "" {
+			l = strings.ReplaceAll(l, s.dir, "DIR")
+		}
 		s.line("     " + l)
 	}
 }

@@ -60,7 +60,7 @@ func (s *story) pause() error {
 func (s *story) before() error {
 	s.show.title("A node before us")
 	s.show.note(fmt.Sprintf("A simulated CPU with %d RMIDs (the root group has one), a runtime that speaks NRI, real", rmids))
-	s.show.note("processes; all of it below " + s.w.Dir)
+	s.show.note("processes; all of it in DIR, which is " + s.w.Dir)
 	s.show.done(`the runtime runs pod shop/orders; its container "db" has 50 threads`)
 	if err := s.pod("orders"); err != nil {
 		return err
@@ -228,7 +228,7 @@ func (s *story) end() error {
 	s.command("resctrlctl status", func() (world.Result, error) { return s.w.Ctl("status") })
 	s.command("resctrlctl pods", func() (world.Result, error) { return s.w.Ctl("pods") })
 	query := "SELECT name, group_state, total_containers AS known, reconciled_containers AS reconciled FROM pods ORDER BY name"
-	s.show.done(fmt.Sprintf("sqlite3 -box state.db '%s'", query))
+	s.show.done(fmt.Sprintf("sqlite3 -readonly -box DIR/lib/state.db '%s'", query))
 	if err := s.query(query); err != nil {
 		s.fail("query the state", err)
 	}

@@ -30,6 +30,9 @@ const (
 	CtlProgram     = "resctrlctl"
 )
 
+// module is this module's path.
+const module = "github.com/nri-resctrl/nri-resctrl"
+
 // Workshop is a directory with the built programs, and room for worlds.
 type Workshop struct {
 	Dir string
@@ -103,7 +106,7 @@ func (s *Workshop) build() error {
 	if err != nil {
 		return err
 	}
-	args := []string{"build", "-o", s.Bin + "/"}
+	args := []string{"build", "-o", s.Bin + "/", "-ldflags", "-X " + module + "/lib/program.version=dev"}
 	if s.race {
 		args = append(args, "-race")
 	}

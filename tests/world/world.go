@@ -18,6 +18,8 @@ import (
 type Options struct {
 	// Sim is the simulated CPU; nil is sim.DefaultConfig with 32 RMIDs.
 	Sim *sim.Config
+	// Clock is the simulated CPU's; nil is the machine's.
+	Clock sim.Clock
 	// Config replaces or adds settings: "watcher.queue_size" to a TOML value.
 	Config map[string]string
 	// NoRuntime leaves the runtime down until Runtime.Up is called.
@@ -45,22 +47,25 @@ type World struct {
 }
 
 // New makes a node in a directory of its own. Nothing of ours runs yet.
-func New(shop *Workshop, opts Options) (w *World, err error) {
+func New(shop *Workshop, opts Options) (*World, error) {
 	if err := shop.Build(); err != nil {
 		return nil, err
 	}
-	w = &World{shop: shop, opts: opts}
-	if w.Dir, err = shop.room(w); err != nil {
-		return nil, err
+	w := &World{shop: shop, opts: opts}
+	if err := w.make(); err != nil {
+		return nil, errors.Join(err, w.Close())
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, w.Close())
-		}
-	}()
+	return w, nil
+}
+
+func (w *World) make() (err error) {
+	opts := w.opts
+	if w.Dir, err = w.shop.room(w); err != nil {
+		return err
+	}
 	for _, d := range []string{"run", "log", "lib", "out"} {
 		if err := os.Mkdir(filepath.Join(w.Dir, d), 0o750); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	cfg := sim.DefaultConfig()
@@ -68,21 +73,25 @@ func New(shop *Workshop, opts Options) (w *World, err error) {
 		cfg = *opts.Sim
 	}
 	source := sim.NewProcSource("/proc", false)
-	w.Model, w.Cgroups = sim.New(cfg, sim.RealClock{}, source), sim.NewCgroups(source)
+	clock := opts.Clock
+	if clock == nil {
+		clock = sim.RealClock{}
+	}
+	w.Model, w.Cgroups = sim.New(cfg, clock, source), sim.NewCgroups(source)
 	w.Mount, err = fusemount.New(filepath.Join(w.Dir, "node"), fusemount.Options{
 		Model: w.Model, Cgroups: w.Cgroups, Source: source, HostProc: "/proc",
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	w.Runtime, err = nrirt.New(nrirt.Options{SocketPath: w.NRISocket(), Cgroups: cgroups{w.Cgroups}})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if opts.NoRuntime {
 		w.Runtime.Down()
 	}
-	return w, w.WriteConfig(nil)
+	return w.WriteConfig(nil)
 }
 
 // cgroups is the simulator's tree as the runtime wants it.
