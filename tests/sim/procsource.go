@@ -55,6 +55,12 @@ func (s *ProcSource) Track(pid int) bool {
 
 // Processes implements TaskSource.
 func (s *ProcSource) Processes() ([]Task, error) {
+	if !s.all {
+		// From listing to choosing: an older list must not drop what was
+		// tracked, or born, meanwhile.
+		s.mu.Lock()
+		defer s.mu.Unlock()
+	}
 	pids, err := numbers(s.root)
 	if err != nil {
 		return nil, err
@@ -72,10 +78,8 @@ func (s *ProcSource) Processes() ([]Task, error) {
 }
 
 // chosen keeps the tracked processes and their descendants, who are tracked
-// from now on: a parent that ends leaves them in.
+// from now on: a parent that ends leaves them in. s.mu is held.
 func (s *ProcSource) chosen(list []Task) []Task {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	in := make(map[int]bool, len(s.world))
 	for _, t := range list {
 		if start, ok := s.world[t.TID]; ok && start == t.Start {
