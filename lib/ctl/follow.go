@@ -34,6 +34,8 @@ type follower struct {
 
 	reader  *state.Reader // nil where the state cannot be read now
 	version int64         // of the state, when it was read last
+	file    os.FileInfo   // of path, when it was looked at last; nil: it was away
+	renewed bool          // it was another file then than before
 	logID   string
 	last    int64 // seq of the last event that was passed to print
 	told    bool  // that the state cannot be read
@@ -73,6 +75,7 @@ func (f *follower) run(ctx context.Context, after int64) error {
 	if err := f.catchUp(ctx); err != nil {
 		return ended(ctx, err)
 	}
+	f.file, _ = os.Stat(f.path)
 	t, err := f.tail(start)
 	if err != nil {
 		return err
@@ -92,7 +95,7 @@ func (f *follower) run(ctx context.Context, after int64) error {
 			}
 			err = f.line(ctx, line.Text)
 		case <-look.C:
-			if lines == nil {
+			if f.rotated() || lines == nil {
 				stop(t)
 				if t, err = f.tail(0); err != nil {
 					return err
@@ -130,6 +133,20 @@ func stop(t *tail.Tail) {
 	if t != nil {
 		_ = t.Stop() // its error is that of the following, which ended
 	}
+}
+
+// rotated says, one look after it happened, that path is another file now. A
+// tail that was between its last read and the start of its watch at that moment
+// stays on the old file (v1.4.11); a look later it has read what that one had.
+func (f *follower) rotated() bool {
+	now, err := os.Stat(f.path)
+	if err != nil {
+		now = nil
+	}
+	before, again := f.file, f.renewed
+	f.file = now
+	f.renewed = now != nil && (before == nil || !os.SameFile(before, now))
+	return again && !f.renewed
 }
 
 // line takes a line of the file. What is no event of this log's is not ours to

@@ -216,7 +216,7 @@ func TestFollowWithoutTheTable(t *testing.T) {
 			w := newWorld(t)
 			w.commit(5)
 			w.export()
-			f := w.follow(never, 0)
+			f := w.follow(10*time.Millisecond, 0)
 			f.until(5)
 			// Only in the file, so only it can tell them.
 			for seq := 6; seq <= 10; seq++ {
