@@ -64,23 +64,16 @@ func v2Files() map[string]string {
 	}
 }
 
-func TestResolve(t *testing.T) {
-	t.Parallel()
-	w := newTree(t, v2Files())
-	w.process(10, "0::"+scope+"\n")
-	w.process(12, "0::"+scope+"/a\n")
-	w.process(20, "0::/kubepods/podY/"+id+"\n")
-	w.process(30, "0::/kubepods/podZ/custom\n")
-	w.process(40, "0::/outer/kubepods/podO/custom\n")
-	w.process(99, "0::/system.slice/sshd.service\n")
-	w.process(1, "0::/\n")
-	w.process(2, "0::/../../escape\n")
-	w.process(3, "0::/gone/"+id+"\n")
-	for _, c := range []struct {
-		name string
-		ref  Ref
-		want string // "" is fs.ErrNotExist, "bad" is ErrBadPath
-	}{
+// resolveCase is what the runtime says, and the cgroup; "" is fs.ErrNotExist,
+// "bad" is ErrBadPath.
+type resolveCase struct {
+	name string
+	ref  Ref
+	want string
+}
+
+func resolveCases() []resolveCase {
+	return []resolveCase{
 		{"systemd driver, no pid", Ref{ID: id, CgroupsPath: systemd}, scope},
 		{"systemd driver", Ref{PID: 10, ID: id, CgroupsPath: systemd}, scope},
 		{"process in a cgroup below", Ref{PID: 12, ID: id, CgroupsPath: systemd}, scope},
@@ -107,7 +100,22 @@ func TestResolve(t *testing.T) {
 		{"hostile id", Ref{ID: "../../../..", CgroupParent: "/kubepods/podY"}, ""},
 		{"the root by its path", Ref{ID: id, CgroupsPath: "/"}, "bad"},
 		{"the root slice", Ref{ID: id, CgroupsPath: "-.slice:x:-.slice"}, ""},
-	} {
+	}
+}
+
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	w := newTree(t, v2Files())
+	w.process(10, "0::"+scope+"\n")
+	w.process(12, "0::"+scope+"/a\n")
+	w.process(20, "0::/kubepods/podY/"+id+"\n")
+	w.process(30, "0::/kubepods/podZ/custom\n")
+	w.process(40, "0::/outer/kubepods/podO/custom\n")
+	w.process(99, "0::/system.slice/sshd.service\n")
+	w.process(1, "0::/\n")
+	w.process(2, "0::/../../escape\n")
+	w.process(3, "0::/gone/"+id+"\n")
+	for _, c := range resolveCases() {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			got, err := w.fs.Resolve(c.ref)

@@ -38,13 +38,13 @@ type Assignment struct {
 //
 // A task that ends meanwhile is no failure. An id may be used again between list
 // and write, so the list is read again under the lock right before the write and
-// after it, and a foreign task that slipped in is put back. What is left is
-// narrow: children that such a task forks before it is put back (microseconds to
-// few milliseconds) stay in the group, and so does the task when we are killed
-// in just that moment. And a child that is being forked while its parent is
-// written can come to light with the parent's old group after the last pass (the
-// kernel copies the group early in fork and lists the child late): the next
-// sweep finds it.
+// after it, and a foreign task that slipped in is put back, with the threads and
+// children that it started in the group meanwhile. What is left is narrow: when we
+// are killed between the two writes, the foreign task stays; and a child that is
+// being forked in the moment of a write can come to light with its parent's
+// group of before, after the last look (the kernel copies the group early in fork
+// and lists the child late). Such a child of the container is found by the next
+// sweep; such a child of a foreign task stays where it is.
 //
 // Errors: ErrGroupGone; *Error of reason not_mounted, permission, io; what tasks
 // returned (wrapped). The Assignment is then what was reached so far.
@@ -53,7 +53,7 @@ func (f *FS) Assign(ctx context.Context, groupPath string, tasks func() ([]int, 
 	if err != nil {
 		return Assignment{}, err
 	}
-	a := &assigner{fs: f, group: g, tasks: tasks, refused: map[int]string{}}
+	a := &assigner{fs: f, group: g, tasks: tasks}
 	switch ok, err := f.Exists(groupPath); {
 	case err != nil:
 		return a.out, err
@@ -69,9 +69,6 @@ type assigner struct {
 	group group
 	tasks func() ([]int, error)
 	out   Assignment
-	// refused has the tasks that the kernel refused in this call because of their
-	// control group: they are not tried again.
-	refused map[int]string
 }
 
 // stray is a task that is in the container and not in the group.
@@ -137,14 +134,11 @@ func (a *assigner) look(list []int) ([]stray, error) {
 			continue // ended
 		}
 		a.out.Tasks++
-		ctrl, refused := a.refused[tid]
 		switch {
 		case g == a.group:
 			a.out.InGroup++
 		case g.ctrl != a.group.ctrl:
 			a.foreign(g.ctrl)
-		case refused:
-			a.foreign(ctrl)
 		default:
 			strays = append(strays, stray{tid: tid, before: g})
 		}
@@ -170,7 +164,7 @@ func (a *assigner) move(strays []stray) ([]int, error) {
 		_, in := slices.BinarySearch(now, s.tid)
 		return !in
 	})
-	w := writer{fs: a.fs, group: a.group, refused: a.refused}
+	w := writer{fs: a.fs, group: a.group}
 	werr := w.write(strays)
 	a.out.Moved += len(w.moved)
 
@@ -201,7 +195,7 @@ func (a *assigner) recheck(moved []stray) (list []int, err error) {
 			return list, err
 		}
 	}
-	n, perr := a.fs.putBack(a.group, suspects)
+	n, perr := a.fs.putBack(a.group, suspects, list)
 	a.out.PutBack += n
 	return list, errors.Join(perr, err)
 }

@@ -206,7 +206,13 @@ func caseForeign(w *world) {
 	w.procs.put(in, "g1|")
 	w.procs.put(in, "g1|m1")
 	own, foreign := w.procs.list(mine), w.procs.list(theirs, in)
+	w.guard.reset()
 	a := w.assign(path, w.tasks(mine, theirs, in))
+	for _, write := range w.guard.writes {
+		if slices.Contains(strings.Split(write, ","), strconv.Itoa(theirs)) {
+			w.Errorf("a foreign task was written: %s", write)
+		}
+	}
 	want := resctrl.Assignment{
 		Tasks: len(own) + len(foreign), InGroup: len(own), Moved: len(own), Passes: 2,
 		Foreign: map[string]int{"g1": len(foreign)},

@@ -75,10 +75,6 @@ func (f *FS) move(src, dst group) (string, error) {
 // first and removed then, it would need an RMID more than the node may have.
 func (f *FS) remake(src, dst group) (string, error) {
 	from, to := f.path(src), f.path(dst)
-	// What is to hold the new one must be there before the old one goes.
-	if ok, err := f.os.IsDir(f.path(group{ctrl: dst.ctrl})); err == nil && !ok {
-		return from, f.noParent("move group", dst, unix.ENOENT)
-	}
 	if err := f.rmdir(from); err != nil {
 		return from, err
 	}

@@ -3,6 +3,9 @@ package resctrl_test
 import (
 	"errors"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 )
 
 func reuseCases() []suiteCase {
@@ -10,6 +13,8 @@ func reuseCases() []suiteCase {
 		{"an id is used again", everywhere, caseReuse},
 		{"an id is used again, in a monitoring group", everywhere, caseReuseInGroup},
 		{"missed by one walk", everywhere, caseMissedOnce},
+		{"left before the write", everywhere, caseLeft},
+		{"a stranger that forks meanwhile", kernelOnly, caseStrangerForks},
 		{"an id is used again by a sibling", kernelOnly, caseReuseSibling},
 	}
 }
@@ -86,6 +91,56 @@ func caseMissedOnce(w *world) {
 		w.Errorf("%+v", a)
 	}
 	w.wantIn("|pod_a", w.procs.list(pid)...)
+}
+
+// caseLeft: what is not in the list right before the write is not written.
+func caseLeft(w *world) {
+	path := w.group("", "pod_a")
+	w.create(path)
+	stays, leaves := w.procs.start(), w.procs.start()
+	calls := 0
+	a := w.assign(path, func() ([]int, error) {
+		if calls++; calls > 1 {
+			return w.procs.list(stays), nil
+		}
+		return w.procs.list(stays, leaves), nil
+	})
+	if a.PutBack != 0 || a.InGroup != a.Tasks || a.Tasks == 0 {
+		w.Errorf("%+v", a)
+	}
+	for _, write := range w.guard.writes {
+		if slices.Contains(strings.Split(write, ","), strconv.Itoa(leaves)) {
+			w.Errorf("%d was written: %s", leaves, write)
+		}
+	}
+	w.wantIn("|", w.procs.list(leaves)...)
+}
+
+// caseStrangerForks: what a stranger starts between write and recheck is born in
+// the group, and is put back too.
+func caseStrangerForks(w *world) {
+	path := w.group("", "pod_a")
+	w.create(path)
+	stranger, stays := w.procs.start(), w.procs.start()
+	tids, own := w.procs.list(stranger), w.procs.list(stays)
+	calls, child := 0, 0
+	a := w.assign(path, func() ([]int, error) {
+		calls++
+		if calls <= 2 {
+			return append(own, tids...), nil
+		}
+		if calls == 3 {
+			child = w.procs.fork(stranger)
+			w.procs.clone(stranger, 2)
+			w.wantIn("|pod_a", w.procs.list(child)...)
+		}
+		return own, nil
+	})
+	if a.PutBack < len(tids)+3 {
+		w.Errorf("%+v", a)
+	}
+	w.wantIn("|", w.procs.list(stranger, child)...)
+	w.wantIn("|pod_a", own...)
 }
 
 // caseReuseSibling: the id belongs to a child of a process that is in the group

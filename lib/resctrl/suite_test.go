@@ -103,17 +103,28 @@ func kernel61(c *sim.Config) { c.Kernel61, c.Limbo = true, 0 }
 
 // TestKernel runs the suite on this machine's resctrl.
 func TestKernel(t *testing.T) {
+	kernelSuite(t, suite(), false)
+}
+
+// TestKernelTasksFiles runs the cases that ask for a task's group as on a kernel
+// without CONFIG_PROC_CPU_RESCTRL.
+func TestKernelTasksFiles(t *testing.T) {
+	kernelSuite(t, append(assignCases(), reuseCases()...), true)
+}
+
+func kernelSuite(t *testing.T, cases []suiteCase, noProc bool) {
 	if os.Getenv(envKernel) == "" {
 		t.Skipf("%s is not set: not run on this machine's own resctrl", envKernel)
 	}
 	monitoring := dirThere(kernelRoot + "/mon_groups")
 	allocation := dirThere(kernelRoot+"/info/L3") || dirThere(kernelRoot+"/info/MB")
-	for _, c := range suite() {
+	for _, c := range cases {
 		if !c.fits(true, monitoring, allocation) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
 			w := kernelWorld(t)
+			w.guard.noProc = noProc
 			c.run(w)
 			w.guard.end()
 		})

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nri-resctrl/nri-resctrl/lib/resctrl"
 )
@@ -186,6 +187,8 @@ type guard struct {
 	writes []string // of tasks, in order
 	calls  []string // all others that change something
 	before map[string]func(path string) error
+
+	noProc bool // play a kernel without cpu_resctrl_groups
 }
 
 func newGuard(t *testing.T, os resctrl.OS, root string) *guard {
@@ -250,6 +253,13 @@ func (g *guard) WriteFile(path string, data []byte) error {
 	return g.OS.WriteFile(path, data)
 }
 
+func (g *guard) ReadFile(path string) ([]byte, error) {
+	if g.noProc && filepath.Base(path) == "cpu_resctrl_groups" {
+		return nil, unix.ENOENT
+	}
+	return g.OS.ReadFile(path)
+}
+
 func (g *guard) Lock(ctx context.Context, path string) (func(), error) {
 	unlock, err := g.OS.Lock(ctx, path)
 	if err != nil {
@@ -294,11 +304,4 @@ func (g *guard) end() {
 			g.t.Errorf("descriptor %s is open on %s: it blocks umount", fd.Name(), to)
 		}
 	}
-}
-
-// sorted is a sorted copy.
-func sorted(s []int) []int {
-	s = slices.Clone(s)
-	slices.Sort(s)
-	return s
 }

@@ -25,10 +25,9 @@ const (
 
 // writer writes task ids to a group's tasks. The lock is held while it does.
 type writer struct {
-	fs      *FS
-	group   group
-	refused map[int]string // gets the tasks of other control groups
-	moved   []stray        // written with success
+	fs    *FS
+	group group
+	moved []stray // written with success
 }
 
 // write writes all of strays: in lists where the kernel takes them, each by
@@ -126,15 +125,10 @@ func (w *writer) failed(s stray, err error, words string) error {
 		if merr != nil {
 			return merr
 		}
-		if !ok {
+		// It went to another control group meanwhile, and the next look counts it
+		// there; or it has come back since.
+		if !ok || now.ctrl != w.group.ctrl || strings.Contains(words, "different control group") {
 			return nil
-		}
-		if now.ctrl != w.group.ctrl {
-			w.refused[s.tid] = now.ctrl
-			return nil
-		}
-		if strings.Contains(words, "different control group") {
-			return nil // it has come back since: the next pass tries again
 		}
 	}
 	e := fail("assign tasks to", w.fs.path(w.group), fmt.Errorf("task %d: %w", s.tid, err))
@@ -152,90 +146,4 @@ func failedTask(list []stray, words string) int {
 	}
 	last := named[len(named)-1][1]
 	return slices.IndexFunc(list, func(s stray) bool { return strconv.Itoa(s.tid) == last })
-}
-
-// putBack puts tasks that were written to g by mistake where they belong. The
-// lock is held. It gives the number of tasks that were in g and are out of it now.
-func (f *FS) putBack(g group, suspects []stray) (n int, err error) {
-	mistaken := map[int]stray{}
-	m := &members{fs: f, own: g}
-	var order []int
-	for _, s := range suspects {
-		now, ok, err := m.of(s.tid)
-		if err != nil {
-			return n, err
-		}
-		if ok && now == g && (f.simulated || f.living(s.tid)) {
-			mistaken[s.tid] = s
-			order = append(order, s.tid)
-		}
-	}
-	for _, tid := range order {
-		target, err := f.belongs(g, mistaken, mistaken[tid])
-		if err != nil {
-			return n, err
-		}
-		if target == g {
-			continue // its parent is in the group by right: it was born there
-		}
-		path := filepath.Join(f.path(target), fileTasks)
-		err = f.os.WriteFile(path, strconv.AppendInt(nil, int64(tid), 10))
-		if errors.Is(err, unix.ESRCH) {
-			continue
-		}
-		if err != nil {
-			e := fail("put task back to", f.path(target), fmt.Errorf("task %d: %w", tid, err))
-			e.Kernel = oneLine(f.lastCmdStatus())
-			return n, e
-		}
-		n++
-		f.log.Warn("a task id was used again while its container was assigned: put back",
-			"task", tid, "group_path", f.path(g), "put_back_to", f.path(target))
-	}
-	return n, nil
-}
-
-// belongs says where a task that was written by mistake belongs: where its
-// process is, or the nearest ancestor that was not written by mistake itself;
-// else where the id was before.
-func (f *FS) belongs(g group, mistaken map[int]stray, s stray) (group, error) {
-	target := s.before
-	m := &members{fs: f, own: g}
-	if f.noProc.Load() { // a rare case, so that every group may be read
-		all, err := f.allMembers(true)
-		if err != nil {
-			return group{}, err
-		}
-		m.inOwn, m.others = map[int]bool{}, all
-	}
-	for tid := s.tid; !f.simulated; {
-		st, ok := f.status(tid)
-		if !ok {
-			break
-		}
-		next := st.parent
-		if st.tgid != tid {
-			next = st.tgid
-		}
-		if next <= 0 || next == tid {
-			break
-		}
-		tid = next
-		if _, ok := mistaken[tid]; ok {
-			continue
-		}
-		now, ok, err := m.of(tid)
-		if err != nil {
-			return group{}, err
-		}
-		if ok {
-			target = now
-		}
-		break
-	}
-	// The write that moved it left its control group as it was.
-	if target.ctrl != g.ctrl {
-		target = group{ctrl: g.ctrl}
-	}
-	return target, nil
 }
