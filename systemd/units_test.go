@@ -104,6 +104,7 @@ func TestDaemonsNeverGiveUp(t *testing.T) {
 		u := read(t, name)
 		u.want(t, name, "Service.Type", "notify")
 		u.want(t, name, "Service.Restart", "always")
+		u.want(t, name, "Service.WatchdogSec", "2min")
 		u.want(t, name, "Service.RestartSec", "2s")
 		u.want(t, name, "Install.WantedBy", "multi-user.target")
 	}
