@@ -151,23 +151,26 @@ func TestLookingTakesNoLock(t *testing.T) {
 	dir := t.TempDir()
 	a := appAt(dir, "/proc")
 	locks := lock.New(dir)
-	for range 200 {
-		stop := make(chan struct{})
-		looked := make(chan struct{})
-		go func() {
-			defer close(looked)
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					a.daemon("applier")
-				}
+	first, err := locks.Instance("applier") // which makes the file
+	if err != nil {
+		t.Fatal(err)
+	}
+	first()
+	stop, looked := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(looked)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				a.daemon("applier")
 			}
-		}()
+		}
+	}()
+	defer func() { close(stop); <-looked }()
+	for range 1000 {
 		release, err := locks.Instance("applier")
-		close(stop)
-		<-looked
 		if err != nil {
 			t.Fatalf("a daemon could not start while somebody looked: %v", err)
 		}
