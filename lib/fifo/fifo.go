@@ -130,18 +130,23 @@ type end struct {
 }
 
 // open opens path with flags and O_NONBLOCK, never through a symbolic link,
-// and checks what was really opened.
+// and checks both what stands there and what was really opened.
 func open(path string, flags int) (*end, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
 	}
+	return openChecked(path, flags)
+}
+
+// openChecked is open for a path that was a FIFO of ours a moment ago.
+func openChecked(path string, flags int) (*end, error) {
 	fd, err := retry(func() (int, error) {
 		return unix.Open(path, flags|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	})
 	switch {
 	case errors.Is(err, unix.ENXIO):
 		return nil, fmt.Errorf("open pipe %s: %w", path, ErrNoReader)
-	case errors.Is(err, unix.ELOOP): // replaced since it was checked
+	case errors.Is(err, unix.ELOOP):
 		return nil, &RefusedError{Path: path, Why: "is a symbolic link, not a pipe (FIFO)", Do: "remove it, and it will be made anew"}
 	case err != nil:
 		return nil, fmt.Errorf("open pipe %s: %w", path, err)

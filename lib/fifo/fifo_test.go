@@ -162,6 +162,25 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestReplacedWhileOpening: what is opened is checked again.
+func TestReplacedWhileOpening(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	bad := map[string]error{
+		"open": errors.Join(unix.Mkfifo(filepath.Join(dir, "open"), 0o600), os.Chmod(filepath.Join(dir, "open"), 0o666)),
+		"file": os.WriteFile(filepath.Join(dir, "file"), []byte("x\n"), 0o600),
+		"link": os.Symlink(newPath(t), filepath.Join(dir, "link")),
+	}
+	for name, err := range bad {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openChecked(filepath.Join(dir, name), unix.O_RDWR); !errors.Is(err, ErrRefused) {
+			t.Errorf("%s: %v, want ErrRefused", name, err)
+		}
+	}
+}
+
 func TestOpenAbsent(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "absent")

@@ -147,6 +147,24 @@ func TestTheLongestLine(t *testing.T) {
 	<-done
 }
 
+// TestTheLongestLineWithoutItsNewline: it may still become a good line.
+func TestTheLongestLineWithoutItsNewline(t *testing.T) {
+	t.Parallel()
+	r, w := newPair(t)
+	line := strings.Repeat("x", lifecycle.MaxLine-1)
+	for done := feed(t, w, line); done != nil; {
+		wantNone(t, r)
+		select {
+		case <-done:
+			done = nil
+		default:
+		}
+	}
+	wantNone(t, r)
+	put(t, w, "\n")
+	want(t, r, line)
+}
+
 func TestLineTooLong(t *testing.T) {
 	t.Parallel()
 	for name, length := range map[string]int{"by one byte": lifecycle.MaxLine, "2 MiB": 2 << 20, "16 MiB": 16 << 20} {

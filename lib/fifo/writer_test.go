@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +105,10 @@ func TestWriteLineGoesOn(t *testing.T) {
 			startBigLine(t, w, bigLine("a"))
 			if ok, err := w.TryWrite([]byte("ack\n")); ok || err != nil {
 				t.Fatalf("TryWrite in the middle of a line = %v, %v, want it dropped", ok, err)
+			}
+			wantNone(t, r) // makes room
+			if ok, err := w.TryWrite([]byte("ack\n")); ok || err != nil {
+				t.Fatalf("TryWrite in the middle of a line, with room = %v, %v, want it dropped", ok, err)
 			}
 			done := make(chan error, 1)
 			go func() { done <- w.WriteLine(context.Background(), []byte(again+"\n")) }()
@@ -236,4 +241,30 @@ func TestWaitGoneDoesNotStandInTheWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, r, "more")
+}
+
+// TestWaitGoneOnAFullPipe: there the runtime's poller may come to take the
+// pipe for one that cannot be polled, depending on who is faster; hence rounds.
+func TestWaitGoneOnAFullPipe(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	for range 100 {
+		r := openR(t, path)
+		w := openW(t, path)
+		fill(t, w)
+		done := make(chan error, 1)
+		go func() { done <- w.WaitGone(context.Background()) }()
+		runtime.Gosched()
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range []error{<-done, w.WaitGone(context.Background())} {
+			if !errors.Is(err, ErrNoReader) {
+				t.Fatalf("WaitGone: %v, want ErrNoReader", err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
