@@ -111,3 +111,14 @@ func TestAbsentFromTheSnapshot(t *testing.T) {
 	n.take("a", n.r.Absent(n.pods["a"]))
 	n.expect("Removed a")
 }
+
+// TestAbsentBeforeItsFirstEvent: a kill between the row that names the group
+// and the first outcome leaves a pod that nobody was told of.
+func TestAbsentBeforeItsFirstEvent(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	ch := n.r.Absent(&PodState{Pod: Pod{UID: "a", GroupState: GroupFailed, Reason: ReasonCreating, GroupPath: n.r.Naming.GroupPath("a")}})
+	if len(ch.Events) != 0 || ch.State != nil || !ch.Changed {
+		t.Errorf("got %+v", ch)
+	}
+}

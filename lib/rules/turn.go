@@ -179,9 +179,12 @@ func (t *turn) alive() bool {
 // the row, marked, and the retry job tries again.
 func (t *turn) end() {
 	o := t.r.Hands.RemoveGroup(t.Pod)
-	t.events = append(t.events, Event{
-		Time: t.now, Type: Removed, PodUID: t.Pod.UID, Namespace: t.Pod.Namespace, Name: t.Pod.Name,
-	})
+	// Consumers do not know a pod whose row alone was committed before a kill.
+	if t.Pod.Reason != ReasonCreating {
+		t.events = append(t.events, Event{
+			Time: t.now, Type: Removed, PodUID: t.Pod.UID, Namespace: t.Pod.Namespace, Name: t.Pod.Name,
+		})
+	}
 	t.Sandboxes, t.Containers = nil, nil
 	if o.Reason == "" {
 		t.ended = true
