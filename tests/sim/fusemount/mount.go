@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"github.com/nri-resctrl/nri-resctrl/tests/sim"
 )
@@ -104,6 +105,9 @@ func usable() error {
 	}
 	if os.Geteuid() == 0 {
 		return nil
+	}
+	if err := unix.Access("/dev/fuse", unix.R_OK|unix.W_OK); err != nil {
+		return fmt.Errorf("the simulator needs /dev/fuse, which user %d may not open: as root, run: chmod 0666 /dev/fuse, as udev does (or run as root) (%w)", os.Geteuid(), err)
 	}
 	if _, err := exec.LookPath("fusermount3"); err == nil {
 		return nil

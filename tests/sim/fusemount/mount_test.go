@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -18,7 +19,22 @@ import (
 	"github.com/nri-resctrl/nri-resctrl/tests/sim/fusemount"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// crashDir makes the test binary mount there, say so and wait to be killed.
+const crashDir = "SIM_TEST_CRASH_DIR"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(crashDir); dir != "" {
+		source := sim.NewProcSource("/proc", false)
+		model := sim.New(sim.DefaultConfig(), sim.RealClock{}, source)
+		_, err := fusemount.New(dir, fusemount.Options{Model: model, Cgroups: sim.NewCgroups(source), Source: source})
+		f, ferr := os.Open(filepath.Join(dir, "resctrl/tasks")) // must not keep us from dying
+		fmt.Println("mounted", err, ferr)
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		f.Close()
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // mount mounts a node over the host's processes.
 func mount(t *testing.T, change ...func(*sim.Config)) *fusemount.Mount {
@@ -207,10 +223,44 @@ func TestFaults(t *testing.T) {
 	wantErr(t, os.Mkdir(group, 0o755), nil, "second")
 }
 
+// TestCrash: killed, a process leaves no mount, also when it has files of its
+// own mount open.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "node")
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), crashDir+"="+dir)
+	stdin, err := cmd.StdinPipe()
+	wantErr(t, err, nil, "pipe")
+	defer stdin.Close()
+	stdout, err := cmd.StdoutPipe()
+	wantErr(t, err, nil, "pipe")
+	wantErr(t, cmd.Start(), nil, "start")
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil || line != "mounted <nil> <nil>\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "resctrl/tasks")); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, cmd.Process.Kill(), nil, "kill")
+	_ = cmd.Wait()
+	// The guard is a process of its own: wait for it, as long as the test may.
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "resctrl")); errors.Is(err, syscall.ENOENT) {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
 // TestUnmountWhileInUse: a program that still has a file open does not keep
 // the test from ending.
 func TestUnmountWhileInUse(t *testing.T) {
 	t.Parallel()
+	if entries, _ := os.ReadDir("/sys/fs/fuse/connections"); os.Geteuid() != 0 && len(entries) == 0 {
+		t.Skip("without fusectl an ordinary user cannot end a connection that is in use")
+	}
 	m := mount(t)
 	f, err := os.Open(filepath.Join(m.Resctrl(), "tasks"))
 	wantErr(t, err, nil, "open")
