@@ -44,6 +44,9 @@ type Workshop struct {
 	built sync.Once
 	err   error
 
+	ended  sync.Once
+	endErr error
+
 	mu      sync.Mutex
 	serial  int
 	worlds  map[*World]bool
@@ -136,8 +139,14 @@ func moduleRoot() (string, error) {
 func (s *Workshop) Program(name string) string { return filepath.Join(s.Bin, name) }
 
 // Close ends every world and removes the directory. It may be called while
-// other goroutines are still at work, as after an interrupt.
+// other goroutines are still at work, as after an interrupt; every caller
+// returns when all is done.
 func (s *Workshop) Close() error {
+	s.ended.Do(func() { s.endErr = s.end() })
+	return s.endErr
+}
+
+func (s *Workshop) end() error {
 	s.mu.Lock()
 	s.closed = true
 	var worlds []*World

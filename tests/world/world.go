@@ -44,6 +44,9 @@ type World struct {
 	mu      sync.Mutex
 	daemons []*Daemon
 	closed  bool
+
+	ended  sync.Once
+	endErr error
 }
 
 // New makes a node in a directory of its own. Nothing of ours runs yet.
@@ -133,11 +136,12 @@ func (w *World) GroupPath(uid string) string {
 // Close ends every process, unmounts and removes the directory. It says what
 // the programs should never have logged: a panic, a data race.
 func (w *World) Close() error {
+	w.ended.Do(func() { w.endErr = w.end() })
+	return w.endErr
+}
+
+func (w *World) end() error {
 	w.mu.Lock()
-	if w.closed {
-		w.mu.Unlock()
-		return nil
-	}
 	w.closed = true
 	daemons := w.daemons
 	w.mu.Unlock()
