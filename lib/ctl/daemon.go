@@ -7,10 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -39,9 +41,10 @@ func (a *app) daemon(daemon string) (running, int) {
 	if !ok {
 		return unknown, 0
 	}
-	pid, sure, err := flockHolder(a.proc("locks"), st)
+	onMount, exact := mountDevice(path, st.Dev)
+	pid, err := flockHolder(a.proc("locks"), st.Ino, st.Dev, onMount)
 	switch {
-	case err != nil || !sure:
+	case err != nil || pid == 0 && !exact:
 		return tryLock(path)
 	case pid == 0:
 		return stopped, 0
@@ -49,46 +52,53 @@ func (a *app) daemon(daemon string) (running, int) {
 	return runs, max(pid, 0)
 }
 
+// mountDevice is the device number of the mount that path is on, which is the
+// one that /proc/locks has; exact says that stat(2) has the same (not on btrfs
+// and overlayfs).
+func mountDevice(path string, dev uint64) (onMount uint64, exact bool) {
+	mounts, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
+	if err != nil {
+		return dev, false
+	}
+	var best *mountinfo.Info
+	for _, m := range mounts {
+		if best == nil || len(m.Mountpoint) >= len(best.Mountpoint) { // the later covers the earlier
+			best = m
+		}
+	}
+	if best == nil {
+		return dev, false
+	}
+	onMount = unix.Mkdev(uint32(best.Major), uint32(best.Minor))
+	return onMount, onMount == dev
+}
+
 // flockHolder finds in /proc/locks (proc_locks(5)) who has an exclusive flock
-// on a file: 0 is nobody, -1 somebody in another PID namespace. sure is false
-// where only the inode's number matches: some filesystems (btrfs, overlayfs)
-// have another device number there than in stat(2).
-func flockHolder(locks string, st *syscall.Stat_t) (pid int, sure bool, err error) {
+// on the file with this inode on one of the devices: 0 is nobody, -1 somebody
+// in another PID namespace.
+func flockHolder(locks string, ino uint64, devices ...uint64) (pid int, err error) {
 	f, err := os.Open(locks)
 	if err != nil {
-		return 0, false, err
+		return 0, err
 	}
 	defer f.Close()
-	dev := fmt.Sprintf("%02x:%02x", unix.Major(st.Dev), unix.Minor(st.Dev))
-	sure = true
+	var files []string
+	for _, dev := range devices {
+		files = append(files, fmt.Sprintf("%02x:%02x:%d", unix.Major(dev), unix.Minor(dev), ino))
+	}
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		// 1: FLOCK  ADVISORY  WRITE 712 00:1a:1234 0 EOF ("->" first: it waits)
 		w := strings.Fields(lines.Text())
-		if len(w) < 6 || w[1] != "FLOCK" || w[3] != "WRITE" {
-			continue
-		}
-		device, inode, _ := cutLast(w[5], ":")
-		if inode != strconv.FormatUint(st.Ino, 10) {
-			continue
-		}
-		if device != dev {
-			sure = false
+		if len(w) < 6 || w[1] != "FLOCK" || w[3] != "WRITE" || !slices.Contains(files, w[5]) {
 			continue
 		}
 		if pid, err = strconv.Atoi(w[4]); err != nil || pid <= 0 {
 			pid = -1
 		}
-		return pid, true, nil
+		return pid, nil
 	}
-	return 0, sure, lines.Err()
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
+	return 0, lines.Err()
 }
 
 // tryLock tells by the lock itself, held for no longer than the two calls take.

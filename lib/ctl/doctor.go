@@ -30,7 +30,8 @@ func (a *app) doctor(ctx context.Context) error {
 	s, stateErr := a.gather(ctx)
 	findings := []finding{
 		a.checkCPU(), a.checkKernel(), a.checkMount(s.Resctrl), a.checkSocket(),
-		a.checkUser(), a.checkPipe(), a.checkWatcher(s), a.checkApplier(s), a.checkState(s, stateErr), a.checkRMIDs(s.Resctrl),
+		a.checkUser(), a.checkGroup(), a.checkPipe(), a.checkWatcher(s), a.checkApplier(s), a.checkState(s, stateErr),
+		a.checkLog(s), a.checkRMIDs(s.Resctrl),
 	}
 	findings = append(findings, a.checkGroups(ctx, s.Resctrl)...)
 	if a.json {

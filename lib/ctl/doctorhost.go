@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -154,4 +155,42 @@ func (a *app) checkPipe() finding {
 		return finding{check, fail, path + " " + refused + ", so it is refused", "remove it; nri-watcher and resctrl-applier make it anew"}
 	}
 	return finding{check, good, a.cfg.Pipe.Path + ", " + a.cfg.Pipe.AckPath, ""}
+}
+
+// checkGroup looks for the group that may read state and event log.
+func (a *app) checkGroup() finding {
+	const check = "group"
+	name := a.cfg.State.Group
+	if name == "" {
+		return finding{check, good, "only root may read state and event log (state.group is empty)", ""}
+	}
+	if _, err := user.LookupGroup(name); err != nil {
+		return finding{check, fail, fmt.Sprintf("state.group %q: %v", name, err), "groupadd --system " + name + ", or correct the configuration; resctrl-applier does not start without it"}
+	}
+	return finding{check, good, name + " may read state and event log", ""}
+}
+
+// checkLog says whether the event log can be read.
+func (a *app) checkLog(s *Status) finding {
+	const check = "event log"
+	path := a.cfg.Events.Path
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && (s.Events == nil || s.Events.Exported == 0):
+		return finding{check, good, path + " comes with the first event", ""}
+	case errors.Is(err, fs.ErrNotExist):
+		return finding{check, warn, path + " does not exist", "rotated away a moment ago? Else resctrl-applier makes it with the next event; journalctl -u resctrl-applier"}
+	case err == nil && !info.Mode().IsRegular():
+		return finding{check, fail, path + " is no regular file", "move it away, or change events.path"}
+	case err == nil:
+		var f *os.File
+		if f, err = os.Open(path); err == nil {
+			f.Close()
+			return finding{check, good, path, ""}
+		}
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return finding{check, warn, path + ": no permission to read", "read as root, or as a member of state.group"}
+	}
+	return finding{check, fail, err.Error(), ""}
 }
