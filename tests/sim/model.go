@@ -185,6 +185,9 @@ func (m *Model) Mounted() bool {
 	return m.mounted
 }
 
+// Source is the model's task source.
+func (m *Model) Source() TaskSource { return m.source }
+
 // Config returns the present configuration.
 func (m *Model) Config() Config {
 	m.mu.Lock()

@@ -2,7 +2,6 @@ package fusemount
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -10,6 +9,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/nri-resctrl/nri-resctrl/tests/sim"
 )
 
 // procNode is a directory of proc/: the root, a task's, or one of those that
@@ -138,20 +139,5 @@ func (m *Mount) taskFile(tid int, file string) (string, error) {
 		data, err := os.ReadFile(filepath.Join(m.hostProc, strconv.Itoa(tid), file))
 		return string(data), err
 	}
-	t, ok := m.source.Task(tid)
-	state := "S (sleeping)"
-	switch {
-	case !ok:
-		return "", syscall.ESRCH
-	case t.Zombie:
-		state = "Z (zombie)"
-	}
-	switch file {
-	case "status":
-		return fmt.Sprintf("Name:\ttask\nState:\t%s\nTgid:\t%d\nPid:\t%d\nPPid:\t%d\nUid:\t%d\t%d\t%d\t%d\n",
-			state, t.TGID, t.TID, t.PPID, t.UID, t.UID, t.UID, t.UID), nil
-	case "stat":
-		return fmt.Sprintf("%d (task) %c %d%s %d 0\n", t.TID, state[0], t.PPID, " 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0", t.Start), nil
-	}
-	return "task\n", nil
+	return sim.TaskFile(m.source, tid, file)
 }
