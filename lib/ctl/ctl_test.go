@@ -118,9 +118,9 @@ func appAt(dir, proc string) *app {
 	return &app{cfg: c, now: time.Now}
 }
 
-// A daemon runs while it has its lock, by /proc/locks and without it alike.
+// A daemon runs while it has its lock, by /proc/locks and without it alike. Not
+// parallel, as TestLookingTakesNoLock.
 func TestDaemonRunsWhileItHasItsLock(t *testing.T) {
-	t.Parallel()
 	for name, proc := range map[string]string{"proc": "/proc", "no proc": t.TempDir()} {
 		dir := t.TempDir()
 		a := appAt(dir, proc)

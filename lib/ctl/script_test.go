@@ -45,6 +45,11 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv(envNow, "2026-01-01T12:00:00Z")
 			e.Setenv("NRI_RESCTRL_CONFIG", filepath.Join(e.WorkDir, "config.toml"))
+			var user strings.Builder // what doctor says of whoever runs the tests
+			if err := (&app{out: &user}).printFindings([]finding{new(app).checkUser()}); err != nil {
+				return err
+			}
+			e.Setenv("USER_LINES", strings.TrimSuffix(user.String(), "\n"))
 			// FIFOs and state are private to the user, the script's directory is not.
 			return os.WriteFile(filepath.Join(e.WorkDir, "config.toml"), fmt.Appendf(nil, `
 				watcher.nri_socket = "%[1]s/nri.sock"
