@@ -70,14 +70,10 @@ func TestUpBeforeItsRuntime(t *testing.T) {
 	must(t, err)
 	defer r.Close()
 	pod(t, r, "web", "app")
-	for {
-		s := b.out.snapshot(t)
-		// The runtime may have synchronized before the pod was run; then it
-		// follows as events.
-		if len(s.pods) == 0 {
-			b.out.want(t, lifecycle.RunPodSandbox)
-		}
-		break
+	// The runtime may have synchronized before the pod was run; then it
+	// follows as an event.
+	if s := b.out.snapshot(t); len(s.pods) == 0 {
+		b.out.want(t, lifecycle.RunPodSandbox)
 	}
 	if n := b.log.count("synchronized with the runtime"); n != 1 {
 		t.Errorf("that it is connected was said %d times", n)

@@ -42,7 +42,7 @@ func newMute(t *testing.T, socket string) *mute {
 }
 
 func (m *mute) serve(t *testing.T, conn net.Conn) {
-	mux := multiplex.Multiplex(conn)
+	mux := multiplex.Multiplex(conn, multiplex.WithBlockedRead())
 	defer mux.Close()
 	l, err := mux.Listen(multiplex.RuntimeServiceConn)
 	if err != nil {
@@ -63,6 +63,7 @@ func (m *mute) serve(t *testing.T, conn net.Conn) {
 		t.Error(err)
 		return
 	}
+	mux.Unblock()
 	other.Read(make([]byte, 1))
 	m.closed <- struct{}{}
 }
