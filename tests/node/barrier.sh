@@ -6,8 +6,8 @@
 starts=${1:-50} parallel=${2:-8} pods=5
 uid() { printf '%08d-0000-4000-8000-000000000000' "$1"; }
 
-sed -i 's/^level = .*/level = "debug"/' /etc/nri-resctrl/config.toml
-[ -z "${START_BARRIER-}" ] || sed -i "s/^start_barrier = .*/start_barrier = \"$START_BARRIER\"/" /etc/nri-resctrl/config.toml
+configure level '"debug"'
+configure start_barrier "\"${START_BARRIER:-100ms}\""
 pipeline_start
 soon mountpoint -q $root || exit 1
 list=/run/barrier; mkdir -p $list /tmp/first

@@ -55,29 +55,35 @@ tasks_of() {
   find "$d" -name cgroup.threads -exec cat {} + | sort -n
 }
 
-# kernel_group TASK: the group the kernel has the thread in, as "control/monitoring".
+# kernel_group TASK: sets group to the one the kernel has the thread in, as
+# CONTROL/MONITORING: // is the default one, //m is m under the root.  Fails when
+# the thread has ended.  (Without a process of its own: there are many threads.)
 kernel_group() {
-  sed -n 's/^res://p; s/^mon:/\//p' "/proc/$1/cpu_resctrl_groups" 2>/dev/null | tr -d '\n'
+  local control= monitoring=
+  { read -r control; read -r monitoring; } 2>/dev/null <"/proc/$1/cpu_resctrl_groups" || return 1
+  group=${control#res:}/${monitoring#mon:}
 }
+kernel_group_is() { kernel_group "$1" && same "$2" "$group"; } # TASK GROUP
 
 # in_group UID CONTAINER [AT-LEAST]: every thread of the container is in the
 # pod's group, and there are as many as AT-LEAST.
 in_group() {
-  local t g n=0 bad=0
+  local t n=0 bad=0 group
   for t in $(tasks_of "$2"); do
-    g=$(kernel_group "$t")
-    [ -n "$g" ] || continue             # it ended meanwhile
+    kernel_group "$t" || continue       # it ended meanwhile
     n=$((n+1))
-    [ "$g" = "//pod_$1" ] || { bad=$((bad+1)); [ $bad -gt 5 ] || echo "task $t ($(cat "/proc/$t/comm")) is in $g, not in pod_$1"; }
+    [ "$group" != "//pod_$1" ] || continue
+    bad=$((bad+1)); [ $bad -gt 5 ] || echo "task $t ($(cat "/proc/$t/comm")) is in $group, not in pod_$1"
   done
   [ $n -ge "${3:-1}" ] || { echo "container $2 has $n tasks, not ${3:-1}"; return 1; }
   [ $bad = 0 ] || { echo "$bad of $n tasks are not in pod_$1"; return 1; }
 }
 
 in_no_group() { # CONTAINER
-  local t g n=0
+  local t n=0 group
   for t in $(tasks_of "$1"); do
-    n=$((n+1)); g=$(kernel_group "$t"); [ "$g" = // ] || { echo "task $t of $1 is in $g"; return 1; }
+    kernel_group "$t" || continue
+    n=$((n+1)); [ "$group" = // ] || { echo "task $t of $1 is in $group"; return 1; }
   done
   [ $n -gt 0 ] || { echo "$1 has no task"; return 1; }
 }
@@ -111,7 +117,11 @@ told() {
       else "\(.group_state)\(if .reason then "(" + .reason + ")" else "" end) \(.total_containers)/\(.reconciled_containers)" end]
     | join(", ")' $log
 }
-told_is() { same "$2" "$(told "$1")"; } # UID EVENTS
+told_is() { same "$2" "$(told "$1")"; } # UID EVENTS: all of the pod's
+ends_with() { # UID EVENTS: the pod's last ones
+  local all; all=$(told "$1")
+  case ", $all" in *", $2") ;; *) echo "want, at the end: $2"; echo "got: $all"; return 1;; esac
+}
 
 row() { # UID: the pod's row, as "Exists 2/2"
   q "select group_state || case reason when '' then '' else coalesce('(' || reason || ')', '') end || ' ' ||
@@ -183,6 +193,12 @@ main_pid() { systemctl show -p MainPID --value "$1"; }
 runs() { [ "$(systemctl is-active "$1")" = active ] && [ "$(main_pid "$1")" != 0 ]; } # UNIT
 runs_anew() { runs "$1" && [ "$(main_pid "$1")" != "$2" ]; }                          # UNIT OLD-PID
 pipeline_start() { systemctl start resctrl-applier.service nri-watcher.service resctrl-retry.timer; }
+
+# configure KEY VALUE: in the configuration file, before the programs start.
+configure() { sed -i "s/^$1 = .*/$1 = $2/" /etc/nri-resctrl/config.toml; }
+
+# kubelet_removes UID: the pod's own cgroup, as the kubelet does after the pod.
+kubelet_removes() { systemctl stop "kubepods-besteffort-pod${1//-/_}.slice"; }
 
 # pod UID [OPTIONS]: a sandbox; container SANDBOX NAME [OPTIONS] -- ARGS: a started
 # container.  They print the id.
