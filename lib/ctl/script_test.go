@@ -104,10 +104,11 @@ func fill(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// expand writes the script's directory where its files say $WORK.
+// expand writes the script's directory where its files say $WORK, and the
+// process that holds the locks where they say $PID.
 func expand(ts *testscript.TestScript, neg bool, args []string) {
 	for _, name := range args {
-		text := strings.ReplaceAll(ts.ReadFile(name), "$WORK", ts.Getenv("WORK"))
+		text := strings.NewReplacer("$WORK", ts.Getenv("WORK"), "$PID", strconv.Itoa(os.Getpid())).Replace(ts.ReadFile(name))
 		ts.Check(os.WriteFile(ts.MkAbs(name), []byte(text), 0o644))
 	}
 }
