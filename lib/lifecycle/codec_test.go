@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,14 @@ const (
 )
 
 func line(rest string) string { return "{" + headJSON + "," + rest + "}" }
+
+func manyNames(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"x%d":0`, i)
+	}
+	return b.String()
+}
 
 func count(n int) *int { return &n }
 
@@ -43,6 +52,7 @@ func TestDecode(t *testing.T) {
 		{"container event without its pod", line(`"event":"START_CONTAINER","container":` + ctrJSON), with(func(r *Record) { r.Event, r.Container = StartContainer, ctr })},
 		{"newline and blanks", " " + line(`"event":"RUN_POD_SANDBOX","pod":`+podJSON) + " \r\n", with(func(r *Record) { r.Event, r.Pod = RunPodSandbox, pod })},
 		{"unknown fields", line(`"event":"RUN_POD_SANDBOX","x":{"y":[1,{"z":null}]},"pod":` + podJSON), with(func(r *Record) { r.Event, r.Pod = RunPodSandbox, pod })},
+		{"the same names in different objects", line(`"event":"RUN_POD_SANDBOX","x":[{"v":1},{"v":{"v":"\"v\":"}}],"y":"v","pod":` + podJSON), with(func(r *Record) { r.Event, r.Pod = RunPodSandbox, pod })},
 		{"unknown event", line(`"event":"RESIZE_POD"`), with(func(r *Record) { r.Event = "RESIZE_POD" })},
 		{"uid from id", line(`"event":"RUN_POD_SANDBOX","pod":{"id":"s1"}`), with(func(r *Record) { r.Event, r.Pod = RunPodSandbox, &Pod{ID: "s1", UID: "s1"} })},
 		{"sandbox from pod", line(`"event":"STOP_CONTAINER","pod":{"id":"s1","uid":"u"},"container":{"id":"c"}`), with(func(r *Record) {
@@ -115,7 +125,10 @@ func TestDecodeRefuses(t *testing.T) {
 		{"name twice under Unicode folding", line(run + podJSON + `,"ſeq":6`), "ambiguous"},
 		{"pod twice", line(run + podJSON + `,"pod":{"id":"s2"}`), "ambiguous"},
 		{"name twice in the pod", line(run + `{"id":"s1","id":"s2"}`), "ambiguous"},
-		{"nested too deep", line(run + podJSON + `,"x":` + strings.Repeat("[", 100) + strings.Repeat("]", 100)), "nested too deep"},
+		{"name twice, once escaped", line(run + podJSON + `,"\u0073eq":6`), "ambiguous"},
+		{"name twice in an unknown object", line(run + podJSON + `,"x":[{"a":"b\"","a" :1}]`), "ambiguous"},
+		{"too many names", line(run + podJSON + manyNames(maxNames)), "more than 64 names"},
+		{"nested too deep", line(run + podJSON + `,"x":` + strings.Repeat("[", 100) + strings.Repeat("]", 100)), "nested deeper"},
 		{"nested beyond the parser", line(`"x":` + strings.Repeat("[", 500_000) + strings.Repeat("]", 500_000)), "bad JSON"},
 		{"too long", line(`"x":"` + strings.Repeat("x", MaxLine) + `"`), "longer than"},
 	}

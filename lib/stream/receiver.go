@@ -107,7 +107,9 @@ func (r *Receiver) Begin(helloID string) {
 }
 
 // Wish returns the hello that has no answer yet and is to be repeated, "" when
-// there is none.
+// there is none. One that was repeated for long is best given up for a new one
+// (Begin): a watcher that has answered it, in a line that did not arrive whole,
+// takes every repeat for one that starts nothing.
 func (r *Receiver) Wish() string { return r.wish }
 
 // Epoch returns the id of the epoch whose records count, "" while none does.
