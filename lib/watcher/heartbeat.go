@@ -8,6 +8,7 @@ import (
 // heartbeats is the actor that asks for a HEARTBEAT now and then, and has the
 // paths looked at again.
 func (w *Watcher) heartbeats(ctx context.Context, c *core) error {
+	var told uint64
 	for {
 		over, stop := w.clock.After(c.cfg.Watcher.Heartbeat.Duration)
 		select {
@@ -19,7 +20,19 @@ func (w *Watcher) heartbeats(ctx context.Context, c *core) error {
 		c.pipe.recheck()
 		c.pump.heartbeat()
 		w.tellStatus()
+		told = w.tellDropped(c, told)
 	}
+}
+
+// tellDropped logs how many records were dropped since the count last told. At
+// a heartbeat only: an overflow under load comes many times a second.
+func (w *Watcher) tellDropped(c *core, told uint64) uint64 {
+	st := c.pump.state().Sender
+	if st.Dropped > told {
+		w.logger().Warn("records were dropped, the applier did not take them in time or they could not be told; the next snapshot has what is left",
+			"dropped", st.Dropped-told, "dropped_in_all", st.Dropped, "overflows_in_all", st.Overflows, "queue_size", c.cfg.Watcher.QueueSize)
+	}
+	return st.Dropped
 }
 
 // Alive says whether the records still flow from hand to hand, for the service
