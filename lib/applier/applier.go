@@ -71,6 +71,7 @@ type Applier struct {
 	cleaned bool // the first snapshot was applied
 	status  Status
 	told    string // the export error that was logged
+	without bool   // people were told that there is no state
 	beat    atomic.Int64
 }
 
@@ -143,6 +144,14 @@ func (a *Applier) saveStatus(h *engine.Hold) {
 func (a *Applier) hold(ctx context.Context, fn func(*engine.Hold) error) error {
 	err := a.Engine.Hold(ctx, fn)
 	a.alive()
+	if cause := a.Engine.Degraded(); (cause != nil) != a.without {
+		a.without = cause != nil
+		if a.without {
+			a.Notify("state cannot be used, pods still get their groups: " + cause.Error())
+		} else {
+			a.Notify("state can be used again")
+		}
+	}
 	var export *engine.ExportError
 	switch {
 	case errors.As(err, &export):
