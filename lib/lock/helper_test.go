@@ -110,7 +110,7 @@ func told() {
 // rounds is a greedy writer: it asks again in the moment it releases.
 func rounds() {
 	locks := lock.New(os.Getenv(envDir))
-	for {
+	for n := 0; ; n++ {
 		unlock, err := locks.Writer(context.Background())
 		if err != nil {
 			fmt.Println(err)
@@ -121,6 +121,9 @@ func rounds() {
 			return
 		}
 		unlock()
+		if n == 0 {
+			fmt.Println("ok")
+		}
 	}
 }
 

@@ -133,6 +133,7 @@ func TestContention(t *testing.T) {
 	dir := t.TempDir()
 	locks := lock.New(dir)
 	h := start(t, "rounds", dir)
+	h.hears("ok") // it has begun
 	book := filepath.Join(dir, "book")
 	for range 1000 {
 		unlock, err := locks.Writer(t.Context())

@@ -113,5 +113,12 @@ func gone(err error) bool {
 
 // fail makes the Error of a call other than mkdir.
 func fail(op, path string, err error) *Error {
-	return &Error{Op: op, Path: path, Reason: reasonOfErrno(err), Err: err}
+	e := &Error{Op: op, Path: path, Reason: reasonOfErrno(err), Err: err}
+	switch {
+	case errors.Is(err, unix.EROFS):
+		e.Hint = "resctrl is mounted read-only: remount it read-write"
+	case e.Reason == reasonPermission:
+		e.Hint = "run as root with CAP_DAC_OVERRIDE, since resctrl's own directories have mode 0555"
+	}
+	return e
 }

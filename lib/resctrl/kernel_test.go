@@ -69,7 +69,8 @@ func caseNested(w *world) {
 	w.create(path)
 	a := w.assign(path, func() ([]int, error) { return tree.Tasks("/c") })
 	all := w.procs.list(pids...)
-	if a.Tasks != a.InGroup || a.InGroup != len(all) || len(all) < 250 || len(pids) < 50 {
+	// Go's runtime may have started a thread in a helper since.
+	if a.Tasks != a.InGroup || a.InGroup > len(all) || a.InGroup < 250 || len(pids) < 50 {
 		w.Errorf("%+v; %d tasks of %d processes", a, len(all), len(pids))
 	}
 	w.wantIn("|pod_a", all...)

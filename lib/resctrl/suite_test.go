@@ -99,6 +99,23 @@ func TestSimulator(t *testing.T) {
 	}
 }
 
+// TestFUSE runs it on the simulator's mount.
+func TestFUSE(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*sim.Config){"6.12": func(*sim.Config) {}, "6.1": kernel61} {
+		for _, c := range suite() {
+			if !c.fits(false, true, true) {
+				continue
+			}
+			t.Run(name+"/"+c.name, func(t *testing.T) {
+				w := fuseWorld(t, change)
+				c.run(w)
+				w.guard.end()
+			})
+		}
+	}
+}
+
 func kernel61(c *sim.Config) { c.Kernel61, c.Limbo = true, 0 }
 
 // TestKernel runs the suite on this machine's resctrl.

@@ -42,6 +42,9 @@ func kernelWorld(t *testing.T) *world {
 	if err == nil {
 		w.rmids, err = strconv.Atoi(strings.TrimSpace(string(data)))
 		w.must(err)
+		if w.rmids < 10 {
+			t.Fatalf("%d RMIDs: the cases need 10", w.rmids)
+		}
 	}
 	w.fs = resctrl.New(resctrl.Options{Root: kernelRoot, Prefix: prefix, ProcRoot: "/proc", OS: w.guard})
 	w.procs = &real{w: w, helpers: map[int]*helper{}}

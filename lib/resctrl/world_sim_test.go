@@ -9,6 +9,7 @@ import (
 
 	"github.com/nri-resctrl/nri-resctrl/lib/resctrl"
 	"github.com/nri-resctrl/nri-resctrl/tests/sim"
+	"github.com/nri-resctrl/nri-resctrl/tests/sim/fusemount"
 	"github.com/nri-resctrl/nri-resctrl/tests/sim/memfs"
 )
 
@@ -23,14 +24,44 @@ func simWorld(t *testing.T, simulated bool, change func(*sim.Config)) *world {
 	cfg := sim.DefaultConfig()
 	cfg.NumRMIDs = 10
 	change(&cfg)
-	clock, script := sim.NewManualClock(), sim.NewScript()
-	// Ids as long as they get, so that few tasks fill a write.
+	clock, script := sim.NewManualClock(), longIDs()
+	model := sim.New(cfg, clock, script)
+	return simWorldOn(t, cfg, model, script, clock, memfs.New(model, root, proc), root, proc, simulated)
+}
+
+// fuseWorld is the same, mounted, with the real system calls.
+func fuseWorld(t *testing.T, change func(*sim.Config)) *world {
+	cfg := sim.DefaultConfig()
+	cfg.NumRMIDs = 10
+	change(&cfg)
+	clock, script := sim.NewManualClock(), longIDs()
+	model := sim.New(cfg, clock, script)
+	mount, err := fusemount.New(t.TempDir(), fusemount.Options{Model: model, Cgroups: sim.NewCgroups(script), Source: script})
+	if err != nil {
+		t.Skipf("no FUSE here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := mount.Unmount(); err != nil {
+			t.Error(err)
+		}
+	})
+	return simWorldOn(t, cfg, model, script, clock, resctrl.RealOS(), mount.Resctrl(), mount.Proc(), true)
+}
+
+// longIDs gives a source whose ids are as long as they get, so that few tasks
+// fill a write.
+func longIDs() *sim.Script {
+	script := sim.NewScript()
 	script.Put(sim.Task{TID: 4_000_000, PPID: 1})
 	script.Exit(4_000_000)
-	model := sim.New(cfg, clock, script)
-	mem := memfs.New(model, root, proc)
+	return script
+}
+
+func simWorldOn(t *testing.T, cfg sim.Config, model *sim.Model, script *sim.Script, clock *sim.ManualClock,
+	raw resctrl.OS, root, proc string, simulated bool,
+) *world {
 	w := &world{
-		T: t, root: root, raw: mem, guard: newGuard(t, mem, root),
+		T: t, root: root, raw: raw, guard: newGuard(t, raw, root),
 		v61: cfg.Kernel61, simulated: simulated, rmids: cfg.NumRMIDs,
 		tick: func() { clock.Advance(100 * time.Millisecond) },
 	}
