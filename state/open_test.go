@@ -109,11 +109,19 @@ func TestDamagedFileIsMovedAside(t *testing.T) {
 		"application id":      edit(func(b []byte) []byte { b[70] ^= 4; return b }),
 		"a state's letter":    edit(func(b []byte) []byte { return bytes.Replace(b, []byte("Reconciled/"), []byte("Reconcilet/"), -1) }),
 		"an event's line":     edit(func(b []byte) []byte { return bytes.Replace(b, []byte(`","type":"Add`), []byte(`",#type":"Add`), -1) }),
-		"a table is gone":     execute("DROP TABLE containers"),
-		"a column is gone":    execute("DROP VIEW failed_pods; ALTER TABLE pods DROP COLUMN attempts; CREATE VIEW failed_pods AS SELECT 1"),
-		"a view is gone":      execute("DROP VIEW node_summary"),
-		"meta is empty":       execute("DELETE FROM meta"),
-		"sandbox of no pod":   execute("DELETE FROM pods WHERE pod_uid = 'pod-03'"),
+		"an old event's page": func(t *testing.T, path string) {
+			execute(`INSERT INTO meta VALUES ('export_seq', '30') ON CONFLICT DO UPDATE SET value = '30'`)(t, path)
+			edit(func(b []byte) []byte {
+				page := bytes.LastIndex(b, []byte(`"seq":3,`)) / 4096 * 4096
+				clear(b[page : page+4096])
+				return b
+			})(t, path)
+		},
+		"a table is gone":   execute("DROP TABLE containers"),
+		"a column is gone":  execute("DROP VIEW failed_pods; ALTER TABLE pods DROP COLUMN attempts; CREATE VIEW failed_pods AS SELECT 1"),
+		"a view is gone":    execute("DROP VIEW node_summary"),
+		"meta is empty":     execute("DELETE FROM meta"),
+		"sandbox of no pod": execute("DELETE FROM pods WHERE pod_uid = 'pod-03'"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

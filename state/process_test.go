@@ -44,8 +44,9 @@ func TestTwoProcessesCommit(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := batchOf(p)
-			b.Events = []SourcedEvent{eventOf(p), eventOf(p)}
+			b.Events = []SourcedEvent{eventOf(p)}
 			mustCommit(t, s, b)
+			mustCommit(t, s, Batch{Events: b.Events}) // which reads before it writes
 			wantPod(t, s, p)
 		}
 		return
@@ -163,7 +164,10 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 				t.Fatalf("round %d: pod %s was %s, state has %+v", round, uid, what, p)
 			}
 		}
-		got := len(lines(t, s))
+		got := count(t, s, "SELECT count(*) FROM events")
+		if last := count(t, s, "SELECT max(seq) FROM events"); last != got {
+			t.Fatalf("round %d: %d events, the last has seq %d", round, got, last)
+		}
 		if got != events+committed && got != events+committed+1 { // one may be committed and not told
 			t.Fatalf("round %d: %d events, %d before and %d committed", round, got, events, committed)
 		}
@@ -237,6 +241,19 @@ func TestWhatIsSynced(t *testing.T) {
 			}
 		})
 	}
+}
+
+func count(t *testing.T, s *Store, query string) int {
+	t.Helper()
+	got, err := s.texts(context.Background(), query)
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%s: %q, %v", query, got, err)
+	}
+	n, err := strconv.Atoi(got[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // marker leaves a system call in the trace.
