@@ -149,6 +149,11 @@ func (a *app) problems(s *Status) {
 	if s.Pods != nil && s.Pods.Failed["capacity"] > 0 {
 		say("%s for an RMID; each is served when a pod leaves and resctrl-retry.timer runs (systemctl status resctrl-retry.timer)", waits(s.Pods.Failed["capacity"]))
 	}
+	for _, reason := range []string{"permission", "io"} {
+		if s.Pods != nil && s.Pods.Failed[reason] > 0 {
+			say("pods have no group (%s: %d): journalctl -u resctrl-applier says on which path, and what to do", reason, s.Pods.Failed[reason])
+		}
+	}
 	if s.Events != nil && s.Events.Lag > 0 && s.Applier.State == stopped {
 		say("%d events are not in %s: the applier and the retry job append them", s.Events.Lag, a.cfg.Events.Path)
 	} else if s.Events != nil && s.Events.Lag > maxLag {

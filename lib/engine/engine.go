@@ -76,7 +76,8 @@ type Engine struct {
 	Store    *state.Store
 	events   Exporter
 	view     *view
-	exported bool // nothing is known to wait for its export
+	exported bool         // nothing is known to wait for its export
+	failing  rules.Reason // why the last group could not be made, or moved, or removed; told
 	// degraded counts what was done while state could not be written.
 	degraded *outage
 }

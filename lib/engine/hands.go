@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"path"
 
 	"github.com/nri-resctrl/nri-resctrl/lib/cgroup"
@@ -40,6 +41,7 @@ func (a *hands) MakeGroup(pod rules.Pod) rules.GroupOutcome {
 	if err != nil {
 		return a.failed("group not created", pod, err)
 	}
+	a.h.failing = ""
 	return rules.GroupOutcome{Path: pod.GroupPath, Created: created}
 }
 
@@ -57,7 +59,13 @@ func (a *hands) intend(pod rules.Pod) {
 func (a *hands) failed(what string, pod rules.Pod, err error) rules.GroupOutcome {
 	reason := rules.Reason(resctrl.ReasonOf(err))
 	if reason != pod.Reason {
-		a.h.Logger.Warn(what, "pod_uid", pod.UID, "group_path", pod.GroupPath, "reason", string(reason), "error", err)
+		// What is so for every pod of the node is told once, not for each.
+		level := slog.LevelWarn
+		if a.h.failing == reason || reason == rules.ReasonNotMounted || reason == rules.ReasonUnsupported {
+			level = slog.LevelDebug
+		}
+		a.h.failing = reason
+		a.h.Logger.Log(a.h.ctx, level, what, "pod_uid", pod.UID, "group_path", pod.GroupPath, "reason", string(reason), "error", err)
 	}
 	return rules.GroupOutcome{Path: pod.GroupPath, Reason: reason, Err: err.Error()}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nri-resctrl/nri-resctrl/lib/lifecycle"
+	"github.com/nri-resctrl/nri-resctrl/lib/resctrl"
 	"github.com/nri-resctrl/nri-resctrl/lib/rules"
 	"github.com/nri-resctrl/nri-resctrl/lib/stream"
 )
@@ -109,7 +110,7 @@ func (h *Hold) gone(cgroupParent string) bool {
 
 func (h *Hold) cleanup(pods []rules.SnapshotPod) {
 	if err := h.Resctrl.Mounted(); err != nil {
-		h.Logger.Warn("startup cleanup skipped", "error", err)
+		h.Logger.Info("startup cleanup skipped: resctrl cannot be used", "reason", resctrl.ReasonOf(err))
 		return
 	}
 	present := map[string]bool{}
