@@ -448,3 +448,50 @@ func TestContainersWithoutAPod(t *testing.T) {
 		t.Errorf("container: %+v, %v", c, err)
 	}
 }
+
+func TestMoveThatFails(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(*sim.Config)
+		fault  func(*rig)
+		event  string
+		groups []string
+	}{
+		"the group stays": {
+			func(*sim.Config) {},
+			func(r *rig) { r.os.Fail(memfs.OpRename, 0, syscall.EIO) },
+			"a Exists (1,0)", []string{"pod_a"},
+		},
+		// 6.1 removes it here, then makes it there; the RMID is in limbo meanwhile.
+		"the group is gone": {
+			func(c *sim.Config) { c.Kernel61, c.Limbo, c.NumRMIDs = true, time.Second, 3 },
+			func(*rig) {},
+			"a Failed (1,0) capacity", nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, tt.change)
+			r.must(r.os.Mkdir(root + "/gold"))
+			r.runtimeRun("a", "s1")
+			r.event(lifecycle.RunPodSandbox, "s1", "")
+			pid := r.runtimeStart("s1", "c1", 1)
+			r.must(r.os.WriteFile(root+"/gold/tasks", []byte(itoa(pid))))
+			tt.fault(r)
+			r.event(lifecycle.StartContainer, "s1", "c1")
+			r.expect("a Exists (0,0)", tt.event)
+			r.checkGroups("", tt.groups...)
+			r.restart()
+			p, err := r.eng.Store.Pod(t.Context(), "a")
+			if err != nil || tt.groups != nil && p.Pod.GroupPath != root+"/mon_groups/pod_a" {
+				t.Errorf("the state names %+v, %v", p, err)
+			}
+			r.os.Reset()
+			r.clock.Advance(2 * time.Second)
+			r.retryAll()
+			r.sweep()
+			r.checkGroups("gold", "pod_a")
+			r.checkCounters("a", 1, 1)
+		})
+	}
+}

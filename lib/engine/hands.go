@@ -28,16 +28,21 @@ func (a *hands) FindGroup(pod rules.Pod) (string, bool) {
 	return paths[0], true
 }
 
-// MakeGroup makes the group under the root, where an empty group waits for its
-// first task. The row that names it is committed first, so that after a kill
+// MakeGroup makes the group where the pod's group belongs: under the root, where
+// an empty group waits for its first task, or in the control group where it was
+// before, as long as that is there. The row that names it is committed first, so that after a kill
 // nobody has to guess whose group it is.
 func (a *hands) MakeGroup(pod rules.Pod) rules.GroupOutcome {
 	if found, ok := a.FindGroup(pod); ok {
 		return rules.GroupOutcome{Path: found}
 	}
-	pod.GroupPath = a.h.Naming.GroupPath(pod.UID)
 	a.intend(pod)
 	created, err := a.h.Resctrl.Create(a.h.ctx, pod.GroupPath)
+	if errors.Is(err, resctrl.ErrControlGroupGone) || errors.Is(err, resctrl.ErrNotOurs) { // ErrNotOurs: the configuration changed
+		pod.GroupPath = a.h.Naming.GroupPath(pod.UID)
+		a.intend(pod)
+		created, err = a.h.Resctrl.Create(a.h.ctx, pod.GroupPath)
+	}
 	if err != nil {
 		return a.failed("group not created", pod, err)
 	}
@@ -77,7 +82,12 @@ func (a *hands) MoveGroup(pod rules.Pod, controlGroup string) rules.GroupOutcome
 	a.intend(pod)
 	to, err := a.h.Resctrl.Move(a.h.ctx, from, pod.GroupPath)
 	if err != nil {
-		return a.failed("group not moved", pod, err)
+		o := a.failed("group not moved", pod, err)
+		if o.Gone = to == ""; !o.Gone {
+			o.Path, pod.GroupPath = to, to
+			a.intend(pod) // the row names again where it is
+		}
+		return o
 	}
 	a.h.Logger.Info("group moved to its tasks' control group", "pod_uid", pod.UID, "from", from, "group_path", to)
 	return rules.GroupOutcome{Path: to}

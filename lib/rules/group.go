@@ -126,19 +126,22 @@ func (t *turn) unused(except *Container) bool {
 	return true
 }
 
-// follow moves the group to a control group.
+// follow moves the group to a control group, and says whether to go on: the
+// group is there now, or there is none any more (a kernel that cannot rename
+// removes it before it makes the other).
 func (t *turn) follow(controlGroup string) bool {
 	o := t.r.Hands.MoveGroup(t.Pod, controlGroup)
-	switch o.Reason {
-	case "":
+	switch {
+	case o.Reason == "":
 		t.have(o.Path)
 		t.refill = true
-		return true
-	case ReasonCapacity, ReasonNotMounted:
+	case o.Gone || o.Reason == ReasonNotMounted:
+		t.Pod.GroupPath = o.Path
 		t.fail(o.Reason)
-		return true
+	default:
+		return false
 	}
-	return false
+	return true
 }
 
 func mostTasks(foreign map[string]int) string {

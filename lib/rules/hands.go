@@ -19,7 +19,8 @@ type Hands interface {
 
 // GroupOutcome is what came of a change to a pod's group.
 type GroupOutcome struct {
-	Path    string // where the group is now
+	Path    string // where the group is now, or is to be made
+	Gone    bool   // of a failed move: the group was removed for it, and not made again
 	Created bool   // it was not there before
 	Reason  Reason // "" is success
 	Err     string // what failed, for a person
