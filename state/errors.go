@@ -51,3 +51,10 @@ func classify(err error) error {
 	}
 	return err
 }
+
+// isFull says whether there was no room: SQLite tells an ENOSPC as "full", but
+// where it only wanted to make the -shm file longer.
+func isFull(err error) bool {
+	var se sqlite3.Error
+	return errors.As(err, &se) && (se.Code == sqlite3.ErrFull || se.ExtendedCode == sqlite3.ErrIoErrSHMSize)
+}

@@ -82,16 +82,32 @@ func (s *Store) write(ctx context.Context, db *sql.DB, f func(*sql.Tx) error) er
 	if err := s.files.unmoved(s.path); err != nil {
 		return err
 	}
+	err := s.tryWrite(ctx, db, f)
+	if isFull(err) && s.shrink() {
+		err = s.tryWrite(ctx, db, f)
+	}
+	return classify(err)
+}
+
+func (s *Store) tryWrite(ctx context.Context, db *sql.DB, f func(*sql.Tx) error) error {
 	// Not ctx: the driver starts a goroutine per statement for one that can end.
 	tx, err := db.BeginTx(context.WithoutCancel(ctx), nil)
 	if err != nil {
-		return classify(err)
+		return err
 	}
 	defer tx.Rollback()
 	if err := f(tx); err != nil {
-		return classify(err)
+		return err
 	}
-	return classify(tx.Commit())
+	return tx.Commit()
+}
+
+// shrink moves the WAL's content into the database and gives its room back to
+// a full disk, and says whether that was possible.
+func (s *Store) shrink() bool {
+	var busy, pages, moved int
+	err := s.durable.QueryRow("PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &pages, &moved)
+	return err == nil && busy == 0
 }
 
 // read runs f on one unchanging view of the database.

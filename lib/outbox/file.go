@@ -53,13 +53,7 @@ func (l *Log) create() (*os.File, error) {
 		return nil, err
 	}
 	if err := os.Mkdir(dir, dirMode); err == nil {
-		d, err := os.Open(dir)
-		if err != nil {
-			return nil, err
-		}
-		err = l.chmod(d, dirMode)
-		d.Close()
-		if err != nil {
+		if err := l.permitDir(dir); err != nil {
 			return nil, err
 		}
 	} else if !errors.Is(err, fs.ErrExist) {
@@ -82,11 +76,24 @@ func (l *Log) create() (*os.File, error) {
 	return f, nil
 }
 
-// permit gives a log file the group that may read it, whatever the umask.
-// logrotate's own choice for a new file (its `create`) is left alone.
-func (l *Log) permit(f *os.File) error { return l.chmod(f, fileMode) }
+// permitDir lets the group into a directory that we made, whatever the umask.
+func (l *Log) permitDir(dir string) error {
+	gid, err := groupID(l.o.Group)
+	if err != nil {
+		return err
+	}
+	if gid >= 0 {
+		if err := os.Lchown(dir, -1, gid); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(dir, dirMode)
+}
 
-func (l *Log) chmod(f *os.File, mode fs.FileMode) error {
+// permit gives a log file its mode and the group that may read it. What
+// logrotate chose for a new file (its `create`) is left alone: this is done to
+// a file that we made, and to the one that we find first.
+func (l *Log) permit(f *os.File) error {
 	st, err := f.Stat()
 	if err != nil {
 		return err
@@ -100,8 +107,8 @@ func (l *Log) chmod(f *os.File, mode fs.FileMode) error {
 			return fmt.Errorf("give it to group %s: %w", l.o.Group, err)
 		}
 	}
-	if st.Mode().Perm() != mode {
-		return f.Chmod(mode)
+	if st.Mode().Perm() != fileMode {
+		return f.Chmod(fileMode)
 	}
 	return nil
 }
