@@ -43,8 +43,18 @@ percentiles() {
 counted() { resctrlctl status --json | jq -c '[paths(type == "number") as $p | {($p | join(".")): getpath($p)}] | add | with_entries(select(.key | test("barrier")))'; }
 patience=30; soon eval '[ "$(counted | jq "[.[]] | add")" -ge $starts ]'   # told with the next heartbeat
 
+# callbacks: how long our StartContainer callbacks held the runtime, by its own
+# histogram: with a barrier of 1s that is the time to the acknowledgement.
+callbacks() {
+  curl -s http://127.0.0.1:1338/v1/metrics | sed -n 's/^containerd_nri_plugin_latency_seconds_\(bucket\|sum\|count\){operation="StartContainer",plugin="10-resctrl"\(,le="\(.*\)"\)\?} /\1 \3 /p' |
+    awk '$1 == "bucket" { le[++n] = $2; at[n] = $3 } $1 == "sum" { sum = $2 } $1 == "count" { count = $2 }
+      function within(share,  i) { for (i = 1; i < n; i++) if (at[i] >= share * count) return "within " le[i] * 1000 " ms"; return "above " le[n - 1] * 1000 " ms" }
+      END { if (count) printf "mean %.0f ms, p50 %s, p99 %s, of %d\n", sum / count * 1000, within(.5), within(.99), count; else print "none" }'
+}
+
 echo "$starts starts, $parallel at a time, in $(awk "BEGIN { printf \"%.1f\", $t1 - $t0 }") s, beside $(wc -l <$list/passes) passes of resctrl-retry"
 echo "first instruction in the pod's group: $inside of $recorded recorded"
 echo "watcher: $(counted)"
 echo "start to acknowledgement: $(journalctl -b --no-pager -o cat -u nri-watcher | sed -nE 's/.*ack_wait=([^ ]+).*/\1/p' | percentiles)"
+echo "StartContainer callbacks, as containerd timed them: $(callbacks)"
 echo "cri start: $(percentiles <$list/times)"
