@@ -103,7 +103,7 @@ func (d *daemon) batch(ctx context.Context, line []byte, readErr error) error {
 			if err := d.take(h, in, line); err != nil {
 				return err
 			}
-			if time.Since(begin) >= holdFor {
+			if time.Since(begin) >= holdFor || ctx.Err() != nil {
 				return nil
 			}
 			var ok bool

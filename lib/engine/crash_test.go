@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -135,4 +136,19 @@ func TestSeqIsNeverUsedTwice(t *testing.T) {
 	r.restart()
 	r.event(lifecycle.RunPodSandbox, "s1", "")
 	r.expect("a Exists (0,0)") // expect checks that its seq is 3
+}
+
+func TestAHoldThatIsInterruptedIsFinished(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.runtimeRun("a", "s1")
+	ctx, cancel := context.WithCancel(t.Context())
+	r.os.Before(memfs.OpMkdir, 1, func(memfs.Call) error { cancel(); return nil })
+	if err := r.eng.Hold(ctx, r.applying(lifecycle.RunPodSandbox, "s1")); err != nil {
+		t.Fatal(err)
+	}
+	r.expect("a Exists (0,0)")
+	if err := r.eng.Degraded(); err != nil {
+		t.Errorf("an interruption counts as lost state: %v", err)
+	}
 }

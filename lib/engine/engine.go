@@ -131,7 +131,8 @@ func (e *Engine) Hold(ctx context.Context, fn func(*Hold) error) error {
 		return fmt.Errorf("take the writer's turn: %w", err)
 	}
 	defer unlock()
-	h := &Hold{Engine: e, ctx: ctx}
+	// What is begun is finished: a change that is cut off would look failed.
+	h := &Hold{Engine: e, ctx: context.WithoutCancel(ctx)}
 	h.rules = rules.Rules{Hands: &hands{h}, Naming: e.Naming, Now: e.Now}
 	if e.degraded == nil {
 		e.view.reset() // another process may have written since
@@ -151,8 +152,7 @@ func (h *Hold) Commit() error {
 	if h.empty() {
 		return nil
 	}
-	// A shutdown must not keep from the state what resctrl has already.
-	err := h.Store.Commit(context.WithoutCancel(h.ctx), h.batch)
+	err := h.Store.Commit(h.ctx, h.batch)
 	if err != nil {
 		h.degrade(err)
 		h.count()
@@ -253,7 +253,7 @@ func (h *Hold) export() error {
 	if h.exported || h.degraded != nil {
 		return nil
 	}
-	if err := h.events.Export(context.WithoutCancel(h.ctx)); err != nil {
+	if err := h.events.Export(h.ctx); err != nil {
 		return &ExportError{err}
 	}
 	h.exported = true

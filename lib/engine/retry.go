@@ -45,7 +45,7 @@ type ContainerResult struct {
 func (e *Engine) RetryGroupCreation(ctx context.Context, uid string) (GroupResult, error) {
 	res := GroupResult{PodUID: uid}
 	err := e.Hold(ctx, func(h *Hold) error {
-		p := h.view.pod(ctx, uid)
+		p := h.view.pod(h.ctx, uid)
 		if p == nil || p.Pod.Removing {
 			return h.absent(fmt.Errorf("pod %s: %w", uid, ErrNotFound))
 		}
@@ -81,7 +81,7 @@ func (h *Hold) absent(err error) error {
 func (e *Engine) RetryContainerReconcile(ctx context.Context, id string) (ContainerResult, error) {
 	res := ContainerResult{ContainerID: id}
 	err := e.Hold(ctx, func(h *Hold) error {
-		row, err := h.Store.Container(ctx, id)
+		row, err := h.Store.Container(h.ctx, id)
 		if err != nil {
 			return fmt.Errorf("read container %s: %w", id, err)
 		}
@@ -89,7 +89,7 @@ func (e *Engine) RetryContainerReconcile(ctx context.Context, id string) (Contai
 			return fmt.Errorf("container %s: %w", id, ErrNotFound)
 		}
 		c := *row
-		if p := h.view.pod(ctx, row.PodUID); p != nil && row.PodUID != "" {
+		if p := h.view.pod(h.ctx, row.PodUID); p != nil && row.PodUID != "" {
 			ch := h.rules.RetryContainer(p, id)
 			h.take(row.PodUID, ch)
 			c = *findContainer(ch.State, id)
