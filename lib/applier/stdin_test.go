@@ -192,7 +192,7 @@ func TestAutoMount(t *testing.T) {
 		if n.model.Mounted() != on || n.status().Resctrl != want || fmt.Sprint(n.events()) != events {
 			t.Errorf("auto_mount %v: mounted %v, status %+v, events %q", on, n.model.Mounted(), n.status(), n.events())
 		}
-		if told := strings.Count(n.log.String(), "resctrl cannot be used"); told != map[bool]int{true: 0, false: 1}[on] {
+		if told := strings.Count(n.log.String(), "level=ERROR"); told != map[bool]int{true: 0, false: 1}[on] {
 			t.Errorf("auto_mount %v: told %d times:\n%s", on, told, n.log)
 		}
 	}
