@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -310,3 +312,15 @@ func (n *node) inode(path string) uint64 {
 
 // nopts are the options of a pod without any.
 var nopts = nrirt.PodOptions{}
+
+// mkdir makes a group by its path below resctrl's root.
+func (n *node) mkdir(group string) {
+	n.t.Helper()
+	n.must(os.Mkdir(filepath.Join(n.Mount.Resctrl(), group), 0o755))
+}
+
+// isDir says whether a group is there.
+func (n *node) isDir(group string) bool {
+	info, err := os.Stat(filepath.Join(n.Mount.Resctrl(), group))
+	return err == nil && info.IsDir()
+}

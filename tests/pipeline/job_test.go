@@ -1,0 +1,274 @@
+package pipeline
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nri-resctrl/nri-resctrl/tests/nrirt"
+	"github.com/nri-resctrl/nri-resctrl/tests/sim/fusemount"
+	"github.com/nri-resctrl/nri-resctrl/tests/world"
+)
+
+// rounds is how often job and applier meet: 1,000 with LONG=1, which takes
+// minutes.
+func rounds() int {
+	if os.Getenv("LONG") == "1" {
+		return 1000
+	}
+	return 60
+}
+
+// TestJobBesideApplier: in each round the job runs, as a process of its own,
+// while pods come and go, more of them than there are RMIDs.
+func TestJobBesideApplier(t *testing.T) {
+	t.Parallel()
+	n := running(t, noLimbo(), rmids(4), with("watcher.start_barrier", `"20ms"`))
+	t.Logf("%d rounds", rounds())
+	codes := map[int]int{}
+	hands := []*hand{{n: n, name: "a"}, {n: n, name: "b"}}
+	for range rounds() {
+		var wg sync.WaitGroup
+		for _, h := range hands {
+			wg.Go(h.move)
+		}
+		r, err := n.Retry("--json")
+		wg.Wait()
+		if err != nil || r.Code != 0 && r.Code != 75 {
+			t.Fatalf("the job ended with %d, %v: %s", r.Code, err, r.Err)
+		}
+		codes[r.Code]++
+		for _, h := range hands {
+			n.must(h.err)
+		}
+	}
+	t.Logf("exit codes: %v", codes)
+	n.settle()
+	if n.value("SELECT count(*) FROM events WHERE source = 'resctrl-retry'") == "0" || len(codes) != 2 {
+		t.Error("the job has always served, or never served, a pod")
+	}
+}
+
+// hand makes pods come and go.
+type hand struct {
+	n      *node
+	name   string
+	serial int
+	boxes  []string
+	err    error
+}
+
+// move runs a pod with a container and, every other time, removes all of its
+// pods but one.
+func (h *hand) move() { h.err = errors.Join(h.err, h.come(), h.leave()) }
+
+func (h *hand) come() error {
+	h.serial++
+	id, err := h.n.Runtime.RunPod(h.name, "ns", fmt.Sprintf("%s-%d", h.name, h.serial), nopts)
+	if err != nil {
+		return err
+	}
+	h.boxes = append(h.boxes, id)
+	c, err := h.n.Runtime.CreateContainer(id, "app", nrirt.ContainerOptions{Workload: []string{"sleep"}})
+	if err != nil {
+		return err
+	}
+	return h.n.Runtime.StartContainer(c)
+}
+
+func (h *hand) leave() error {
+	for h.serial%3 == 0 && len(h.boxes) > 1 {
+		parent, err := h.n.Runtime.PodCgroup(h.boxes[0])
+		if err != nil {
+			return err
+		}
+		if err := h.n.Runtime.RemovePod(h.boxes[0]); err != nil {
+			return err
+		}
+		if err := h.n.Runtime.RemovePodCgroup(parent); err != nil { // as the kubelet does
+			return err
+		}
+		h.boxes = h.boxes[1:]
+	}
+	return nil
+}
+
+// waiting makes pods with a container each that have no RMID, and then RMIDs
+// for all of them; each mkdir takes a while from then on.
+func (n *node) waiting(count int, delay time.Duration) []string {
+	n.t.Helper()
+	var boxes []string
+	for i := range count {
+		id := n.pod(fmt.Sprintf("w%d", i))
+		n.container(id, "app")
+		boxes = append(boxes, id)
+	}
+	n.marker() // each event of a container tries its pod's group again
+	n.Model.SetNumRMIDs(64)
+	n.Mount.Faults.Add(fusemount.Fault{Op: "mkdir", Path: "pod_w", Delay: delay})
+	return boxes
+}
+
+// jobUnderWay starts the job and waits until it has made its first group.
+func (n *node) jobUnderWay() <-chan world.Result {
+	n.t.Helper()
+	done := make(chan world.Result, 1)
+	go func() {
+		r, err := n.Retry("--json")
+		if err != nil {
+			r.Err = err.Error()
+		}
+		done <- r
+	}()
+	n.until("the job has made a group", func() error {
+		groups, err := n.Groups()
+		if err == nil && len(groups) == 0 {
+			err = fmt.Errorf("no group")
+		}
+		return err
+	})
+	return done
+}
+
+// TestPodRemovedDuringTheJob: what the job means to do next is gone by then.
+func TestPodRemovedDuringTheJob(t *testing.T) {
+	t.Parallel()
+	n := running(t, noLimbo(), rmids(1))
+	boxes := n.waiting(6, 50*time.Millisecond)
+	done := n.jobUnderWay()
+	n.must(n.Runtime.RemovePod(boxes[5]))
+	n.must(n.Runtime.RemovePod(boxes[4]))
+	if r := <-done; r.Code != 0 {
+		t.Errorf("the job ended with %d: %s", r.Code, r.Err)
+	}
+	n.settle()
+	for i := range 4 {
+		n.last(fmt.Sprintf("w%d", i), "Exists 1/0, Exists 1/1")
+	}
+	for i := 4; i < 6; i++ {
+		n.last(fmt.Sprintf("w%d", i), "Removed")
+	}
+	if groups, err := n.Groups(); err != nil || len(groups) != 4 {
+		t.Errorf("groups %q, %v", groups, err)
+	}
+}
+
+// TestStartDuringALongPass: a start meets its barrier while the job is in the
+// middle of a pass: the first process is in its group before it runs.
+func TestStartDuringALongPass(t *testing.T) {
+	t.Parallel()
+	n := running(t, noLimbo(), rmids(1), with("watcher.heartbeat", `"1s"`))
+	n.waiting(12, 30*time.Millisecond)
+	n.heartbeat()
+	before := n.status().Watcher
+	done := n.jobUnderWay()
+	for i := range 3 {
+		n.born(fmt.Sprintf("s%d", i))
+	}
+	select {
+	case r := <-done:
+		t.Logf("the pass was over before the starts: %d", r.Code)
+	default:
+		if r := <-done; r.Code != 0 {
+			t.Errorf("the job ended with %d: %s", r.Code, r.Err)
+		}
+	}
+	n.settle()
+	n.heartbeat()
+	after := n.status().Watcher
+	if after.Hits != before.Hits+3 || after.Misses != before.Misses || after.Skips != before.Skips {
+		t.Errorf("hits, misses, skips: %+v, and %+v before", after, before)
+	}
+}
+
+// born starts a container whose program first of all writes down in which
+// group it is: the pod's.
+func (n *node) born(uid string) {
+	n.t.Helper()
+	file := filepath.Join(n.Dir, "first-"+uid)
+	box := n.pod(uid)
+	c := n.create(box, "app", "first", file, filepath.Join(n.GroupPath(uid), "tasks"))
+	n.must(n.Runtime.StartContainer(c))
+	n.until("the program has run", func() error { return syscall.Access(file, 0) })
+	text, err := os.ReadFile(file)
+	n.must(err)
+	pid, tasks, _ := strings.Cut(string(text), "\n")
+	if !strings.Contains("\n"+tasks, "\n"+pid+"\n") {
+		n.t.Errorf("process %s of %s began outside of its group; in it are %q", pid, uid, tasks)
+	}
+}
+
+// heartbeat waits for the next heartbeat that says the present figures.
+func (n *node) heartbeat() {
+	n.t.Helper()
+	query := "SELECT value FROM meta WHERE key = 'last_heartbeat'"
+	begin := time.Now()
+	n.until("a heartbeat came", func() error {
+		text, err := n.Value(query)
+		if err != nil {
+			return err
+		}
+		var beat struct{ Time time.Time }
+		if err := json.Unmarshal([]byte(text), &beat); err != nil || beat.Time.Before(begin) {
+			return fmt.Errorf("the last is %s, %v", text, err)
+		}
+		return nil
+	})
+}
+
+// TestStartBarrier: without a job beside it, and with every start at once.
+func TestStartBarrier(t *testing.T) {
+	t.Parallel()
+	n := running(t)
+	for i := range 4 {
+		n.born(fmt.Sprintf("s%d", i))
+	}
+	n.Applier.Kill() // nobody to wait for: the container starts all the same
+	n.logged(n.Watcher, "no longer reads the pipe", 1)
+	n.container(n.pod("alone"), "app")
+	n.startApplier()
+	n.last("alone", "Exists 1/1")
+	n.settle()
+	n.heartbeat()
+	if w := n.status().Watcher; w.Hits != 4 || w.Misses != 0 || w.Skips != 1 {
+		t.Errorf("hits, misses, skips: %+v", w)
+	}
+}
+
+// TestJobsSingleRetries: --pod, --container, and what is not there.
+func TestJobsSingleRetries(t *testing.T) {
+	t.Parallel()
+	n := running(t, noLimbo(), rmids(1))
+	n.waiting(2, 0)
+	for args, want := range map[string]int{"--pod w0": 0, "--pod nobody": 66, "--container nothing": 66} {
+		r, err := n.Retry(append(strings.Fields(args), "--json")...)
+		n.must(err)
+		if r.Code != want {
+			t.Errorf("%s ended with %d, want %d: %s", args, r.Code, want, r.Err)
+		}
+	}
+	n.history("w0", "Failed capacity 0/0, Failed capacity 1/0, Exists 1/0")
+	r, err := n.Retry("--container", n.value("SELECT container_id FROM containers WHERE pod_uid = 'w0'"), "--json")
+	n.must(err)
+	if r.Code != 0 {
+		t.Errorf("--container ended with %d: %s", r.Code, r.Err)
+	}
+	n.last("w0", "Exists 1/0, Exists 1/1")
+	n.last("w1", "Failed capacity 1/0")
+	n.Mount.Faults.Clear()
+	n.Mount.Faults.Add(fusemount.Fault{Op: "mkdir", Path: "pod_w1", Errno: syscall.ENOSPC})
+	r, err = n.Retry("--pod", "w1", "--json")
+	n.must(err)
+	if r.Code != 75 || !strings.Contains(strings.ToLower(r.Out), "capacity") {
+		t.Errorf("without an RMID it ended with %d: %s%s", r.Code, r.Out, r.Err)
+	}
+	n.history("w1", "Failed capacity 0/0, Failed capacity 1/0")
+	n.must(n.Settled())
+}
