@@ -5,10 +5,12 @@ MODULE  := github.com/nri-resctrl/nri-resctrl
 LDFLAGS := -X $(MODULE)/lib/program.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 TESTFLAGS ?=
+PREFIX  ?= /usr/local
+DESTDIR ?=
 
 export CGO_ENABLED = 1
 
-.PHONY: help build test setup vet lint demo test-kernel test-node bench clean
+.PHONY: help build test setup vet lint demo test-kernel test-node test-logs bench install uninstall deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -49,6 +51,18 @@ setup:
 	  echo "missing:$$missing; install with: sudo apt-get install$$missing" >&2; exit 1; fi; \
 	echo "installing:$$missing" >&2; export DEBIAN_FRONTEND=noninteractive; \
 	{ apt-get -q update && apt-get -q install -y --no-install-recommends $$missing; } >/dev/null
+
+install: ## puts it on this node, after build: PREFIX= (/usr/local), DESTDIR=
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' conf/install
+
+uninstall: ## takes it away; configuration, state and groups stay
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' conf/install --uninstall
+
+deb: build ## the Debian package, in dist/
+	@conf/deb/build '$(VERSION)'
+
+test-logs: ## logrotate and rsyslog on an event log that is written at full rate; root
+	$(GO) test -count=1 -v -tags logs -timeout 20m $(TESTFLAGS) ./tests/install
 
 clean: ## remove what was built here (the virtual machines' parts stay in their cache)
 	rm -rf bin dist
