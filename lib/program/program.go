@@ -58,11 +58,14 @@ func Main(cmd Command) {
 // program's name. It returns the exit code, and has printed the error.
 func Run(ctx context.Context, cmd Command, env *Env) int {
 	err := start(ctx, cmd, env)
-	if err == nil || errors.Is(err, errDone) {
+	if errors.Is(err, errDone) {
 		return ExitOK
 	}
-	fmt.Fprintf(env.Stderr, "%s: %v\n", cmd.Name, err)
 	code := ExitCode(err)
+	if code == ExitOK { // done, or ended by a signal
+		return code
+	}
+	fmt.Fprintf(env.Stderr, "%s: %v\n", cmd.Name, err)
 	if env.Logger != nil && logsElsewhere(env.Stderr) {
 		env.Logger.Error("ending", "error", err, "exit_code", code)
 	}

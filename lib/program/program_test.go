@@ -70,7 +70,7 @@ func TestExitCodes(t *testing.T) {
 			if got.code != tt.want {
 				t.Errorf("code %d, want %d", got.code, tt.want)
 			}
-			if tt.out != "" && got.errOut != tt.out {
+			if got.errOut != tt.out {
 				t.Errorf("printed %q, want %q", got.errOut, tt.out)
 			}
 		})
