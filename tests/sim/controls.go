@@ -51,22 +51,25 @@ func lowestRun(mask uint64) uint64 {
 }
 
 func (m *Model) formatSchemata(g *group) string {
-	return m.perDomain(g, func(v uint64) string { return fmt.Sprintf("%x", v) })
+	digits := (m.cfg.CBMLen + 3) / 4
+	return m.perDomain(g,
+		func(mb uint64) string { return fmt.Sprintf("%3d", mb) },
+		func(mask uint64) string { return fmt.Sprintf("%0*x", digits, mask) })
 }
 
 func (m *Model) formatSize(g *group) string {
-	return m.perDomain(g, func(v uint64) string {
-		return strconv.Itoa(cacheBytes / m.cfg.CBMLen * bits.OnesCount64(v))
-	})
+	return m.perDomain(g,
+		func(mb uint64) string { return strconv.FormatUint(mb, 10) },
+		func(mask uint64) string { return strconv.Itoa(cacheBytes / m.cfg.CBMLen * bits.OnesCount64(mask)) })
 }
 
-func (m *Model) perDomain(g *group, cache func(uint64) string) string {
+func (m *Model) perDomain(g *group, bandwidth, cache func(uint64) string) string {
 	if !m.cfg.Allocation {
 		return ""
 	}
 	var mb, l3 []string
 	for d := range m.cfg.L3Domains {
-		mb = append(mb, fmt.Sprintf("%d=%3d", d, g.mb[d]))
+		mb = append(mb, fmt.Sprintf("%d=%s", d, bandwidth(g.mb[d])))
 		l3 = append(l3, fmt.Sprintf("%d=%s", d, cache(g.cbm[d])))
 	}
 	return fmt.Sprintf("    MB:%s\n    L3:%s\n", strings.Join(mb, ";"), strings.Join(l3, ";"))

@@ -42,13 +42,13 @@ func (m *Model) Mkdir(parent Node, name string, perm uint32, by Caller) (Node, e
 
 func (m *Model) mkdirAllowed(parent Node, name string) error {
 	if parent.g == m.bare {
-		return syscall.EPERM // sysfs makes no directories
+		return syscall.ENOENT // sysfs's empty directory looks up nothing, not even to create it
 	}
 	_, err := m.child(parent, name)
 	switch {
 	case parent.g.removed:
 		return syscall.ENOENT
-	case err == nil:
+	case err == nil, name == ".", name == "..":
 		return syscall.EEXIST
 	case err != syscall.ENOENT:
 		return err
@@ -168,7 +168,8 @@ func (m *Model) renameAllowed(src, to Node, newName string) error {
 	case to.g.removed || to.g == m.bare:
 		return syscall.ENOENT
 	case !src.IsDir():
-		return refuse("Source and destination must be directories")
+		m.status.add("Source and destination must be directories") // without a newline (6.12)
+		return syscall.EPERM
 	case src.dir != dirGroup || !src.g.monitoring():
 		return refuse("Source must be a MON group")
 	case to.dir != dirMonGroups || newName == "mon_groups":

@@ -16,7 +16,10 @@ type status struct {
 func (s *status) clear() { *s = status{} }
 
 func (s *status) addf(format string, args ...any) {
-	line := fmt.Sprintf(format, args...) + "\n"
+	s.add(fmt.Sprintf(format, args...) + "\n")
+}
+
+func (s *status) add(line string) {
 	if s.full || len(s.text)+len(line) >= statusSize {
 		s.full = true
 		return

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -126,6 +127,20 @@ func (m *Mount) Cgroup() string { return filepath.Join(m.Dir, CgroupDir) }
 
 // Proc is the path of the proc tree.
 func (m *Mount) Proc() string { return filepath.Join(m.Dir, ProcDir) }
+
+// releasePatience is how long a close(2) may take to be told: FUSE releases
+// files after the call has returned.
+const releasePatience = 300 * time.Millisecond
+
+// UnmountResctrl is umount(8) of resctrl: the model's Unmount, which a file
+// that was closed just before does not hinder.
+func (m *Mount) UnmountResctrl() error {
+	for end := time.Now().Add(releasePatience); ; time.Sleep(time.Millisecond) {
+		if err := m.Model.Unmount(); !errors.Is(err, syscall.EBUSY) || time.Now().After(end) {
+			return err
+		}
+	}
+}
 
 // BootID is what sys/kernel/random/boot_id says.
 func (m *Mount) BootID() string {

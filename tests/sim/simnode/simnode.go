@@ -99,7 +99,7 @@ func (n *Node) do(c Command) error {
 	case "mount":
 		return n.Model.Mount()
 	case "unmount":
-		return n.Model.Unmount()
+		return n.UnmountResctrl()
 	case "boot_id":
 		n.SetBootID(c.ID)
 	case "reboot":

@@ -1,0 +1,84 @@
+package kernel_test
+
+import (
+	"fmt"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+var readingCases = []oneCase{
+	{"counters move while a task runs", monitoring, caseCounters},
+	{"a control group's counters are the sum", monitoring | allocation, caseSum},
+	{"a new group has counted nothing", monitoring, func(w *world) {
+		w.mkdir("mon_groups/m")
+		for _, event := range []string{"mbm_total_bytes", "mbm_local_bytes"} {
+			if n := w.sum("mon_groups/m", event); n != 0 {
+				w.failf("%s is %d", event, n)
+			}
+		}
+		w.number("mon_groups/m/mon_data/mon_L3_00/llc_occupancy")
+	}},
+	{"the root counts too", monitoring, func(w *world) {
+		before := w.sum("", "mbm_total_bytes")
+		w.start().busy()
+		w.wantGrown(before, func() uint64 { return w.sum("", "mbm_total_bytes") })
+	}},
+}
+
+// shortWhile is long enough for a counter to move.
+const shortWhile = 1200 * time.Millisecond
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// sum adds up an event over the domains.
+func (w *world) sum(group, event string) (sum uint64) {
+	for i := range w.domains {
+		sum += w.number(in(group, fmt.Sprintf("mon_data/mon_L3_%02d/%s", i, event)))
+	}
+	return sum
+}
+
+// wantGrown wants a counter to exceed before within a while, never to fall.
+func (w *world) wantGrown(before uint64, now func() uint64) {
+	last := before
+	for range 10 {
+		w.pass(shortWhile)
+		n := now()
+		if n < last {
+			w.failf("the counter fell from %d to %d", last, n)
+		}
+		if last = n; n > before {
+			return
+		}
+	}
+	w.failf("the counter stays at %d", last)
+}
+
+func caseCounters(w *world) {
+	w.mkdir("mon_groups/m")
+	p := w.start()
+	p.busy()
+	w.move("mon_groups/m", p.pid())
+	w.wantGrown(0, func() uint64 { return w.sum("mon_groups/m", "mbm_total_bytes") })
+	local, total := w.sum("mon_groups/m", "mbm_local_bytes"), w.sum("mon_groups/m", "mbm_total_bytes")
+	if local == 0 || local > total {
+		w.failf("local is %d, total %d", local, total)
+	}
+	w.wantGrown(0, func() uint64 { return w.sum("mon_groups/m", "llc_occupancy") })
+	w.write("mon_groups/m/mon_data/mon_L3_00/mbm_total_bytes", "0", syscall.EACCES)
+}
+
+func caseSum(w *world) {
+	w.mkdir("g")
+	w.mkdir("g/mon_groups/m")
+	p := w.start()
+	p.busy()
+	w.move("g", p.pid())
+	w.move("g/mon_groups/m", p.pid())
+	w.wantGrown(0, func() uint64 { return w.sum("g/mon_groups/m", "mbm_total_bytes") })
+	member := w.sum("g/mon_groups/m", "mbm_total_bytes")
+	if all := w.sum("g", "mbm_total_bytes"); all < member {
+		w.failf("the control group has %d, its member %d", all, member)
+	}
+}

@@ -1,0 +1,151 @@
+package kernel_test
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/nri-resctrl/nri-resctrl/tests/sim"
+)
+
+// envKernel says that this is a guest, whose resctrl may be used.
+const envKernel = "NRI_RESCTRL_KERNEL"
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(envRole); role != "" {
+		os.Exit(play(role))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// oneCase is one fact. Its needs are of the resctrl: it is left out where they
+// are not met.
+type oneCase struct {
+	name  string
+	needs need
+	run   func(*world)
+}
+
+type need int
+
+const (
+	anything   need = 0
+	monitoring need = 1 << iota
+	allocation
+	only612
+	only61
+	twoDomains
+	monitoringOnly
+	allocationOnly
+)
+
+func (n need) met(e env) bool {
+	for flag, has := range map[need]bool{
+		monitoring: e.monitoring, allocation: e.allocation,
+		only612: !e.v61, only61: e.v61, twoDomains: e.domains > 1,
+		monitoringOnly: !e.allocation, allocationOnly: !e.monitoring,
+	} {
+		if n&flag != 0 && !has {
+			return false
+		}
+	}
+	return true
+}
+
+func allCases() []oneCase {
+	return slices.Concat(layoutCases, exhaustionCases, taskCases, taskErrorCases,
+		groupCases, nameCases, readingCases, controlCases, mountCases)
+}
+
+// runCase runs one case; a failure that the list of differences expects is
+// none, and one that it expects in vain is.
+func runCase(t *testing.T, c oneCase, w *world) {
+	why, differs := differs(c.name, w.env)
+	failed := attempt(c, w)
+	switch {
+	case failed != "" && !differs:
+		t.Fatal(failed)
+	case failed == "" && differs:
+		t.Fatalf("the list of differences says that this fails (%s), and it does not", why)
+	case failed != "":
+		t.Logf("known difference: %s: %s", why, failed)
+	}
+}
+
+func attempt(c oneCase, w *world) (failed string) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case failure:
+			failed = string(r)
+		default:
+			panic(r)
+		}
+	}()
+	c.run(w)
+	return ""
+}
+
+// simEnvs are the CPUs and kernels that the simulator plays.
+func simEnvs() map[string]sim.Config {
+	few, two, mon, alloc := sim.DefaultConfig(), sim.DefaultConfig(), sim.DefaultConfig(), sim.DefaultConfig()
+	few.NumRMIDs = 6
+	two.L3Domains, two.CPUs = 2, 4
+	mon.Allocation = false
+	alloc.Monitoring = false
+	return map[string]sim.Config{
+		"6.12": sim.DefaultConfig(), "few-rmids": few, "two-domains": two,
+		"monitoring-only": mon, "allocation-only": alloc, "6.1": sim.Kernel61Config(),
+	}
+}
+
+func envOf(name, face string, c sim.Config) env {
+	return env{
+		name: name, face: face, v61: c.Kernel61, monitoring: c.Monitoring, allocation: c.Allocation,
+		domains: c.L3Domains, rmids: c.NumRMIDs, closids: c.NumCLOSIDs,
+	}
+}
+
+func runAll(t *testing.T, e env, newWorld func(*testing.T) *world) {
+	for _, c := range allCases() {
+		if !c.needs.met(e) {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			if e.face != "kernel" {
+				t.Parallel()
+			}
+			runCase(t, c, newWorld(t))
+		})
+	}
+}
+
+func TestMemory(t *testing.T) {
+	for name, cfg := range simEnvs() {
+		t.Run(name, func(t *testing.T) {
+			e := envOf(name, "memory", cfg)
+			runAll(t, e, func(t *testing.T) *world { return memoryWorld(t, e, cfg) })
+		})
+	}
+}
+
+func TestFuse(t *testing.T) {
+	for name, cfg := range simEnvs() {
+		t.Run(name, func(t *testing.T) {
+			e := envOf(name, "fuse", cfg)
+			runAll(t, e, func(t *testing.T) *world { return fuseWorld(t, e, cfg) })
+		})
+	}
+}
+
+func TestKernel(t *testing.T) {
+	if os.Getenv(envKernel) == "" {
+		t.Skip("needs the resctrl of a guest: make test-kernel")
+	}
+	e := kernelEnv(t)
+	t.Logf("%+v", e)
+	made := 0
+	runAll(t, e, func(t *testing.T) *world { return kernelWorld(t, e, &made) })
+}

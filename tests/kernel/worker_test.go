@@ -1,0 +1,196 @@
+package kernel_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// envRole makes the test binary play a process of a case.
+const envRole = "NRI_RESCTRL_TEST_ROLE"
+
+// realProcess is a worker: each line it gets is an order, each line it gives
+// the answer.
+type realProcess struct {
+	root string
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Scanner
+}
+
+func (p *realProcess) do(format string, args ...any) string {
+	fmt.Fprintf(p.in, format+"\n", args...)
+	if !p.out.Scan() {
+		panic(failure("the worker ended at " + fmt.Sprintf(format, args...)))
+	}
+	return p.out.Text()
+}
+
+func (p *realProcess) number(format string, args ...any) int {
+	answer := p.do(format, args...)
+	n, err := strconv.Atoi(answer)
+	if err != nil {
+		panic(failure(fmt.Sprintf(format, args...) + ": " + answer))
+	}
+	return n
+}
+
+func (p *realProcess) pid() int         { return p.cmd.Process.Pid }
+func (p *realProcess) thread() int      { return p.number("thread") }
+func (p *realProcess) fork(tid int) int { return p.number("fork %d", tid) }
+func (p *realProcess) all() []int {
+	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid()))
+	var tids []int
+	for _, e := range entries {
+		tid, _ := strconv.Atoi(e.Name())
+		tids = append(tids, tid)
+	}
+	return tids
+}
+func (p *realProcess) busy()          { p.do("busy") }
+func (p *realProcess) end(pid int)    { p.do("end %d", pid) }
+func (p *realProcess) zombie(pid int) { p.do("zombie %d", pid) }
+
+func (p *realProcess) write(tid int, path, data string) error {
+	if e := syscall.Errno(p.number("write %d %s %q", tid, p.root+"/"+path, data)); e != ok {
+		return e
+	}
+	return nil
+}
+
+// play is the other side: a worker, or one of its children.
+func play(role string) int {
+	if role == "child" {
+		_, _ = io.Copy(io.Discard, os.Stdin) // until the worker ends
+		return 0
+	}
+	// The main goroutine begins on the first thread, whose TID is the PID.
+	runtime.LockOSThread()
+	if unix.Gettid() != os.Getpid() {
+		_ = unix.Exec("/proc/self/exe", os.Args, os.Environ())
+	}
+	w := &worker{threads: map[int]chan func(){}, children: map[int]*exec.Cmd{}}
+	r, pipe, err := os.Pipe()
+	if err != nil {
+		return 1
+	}
+	w.alive = r
+	leader := make(chan func())
+	w.threads[os.Getpid()] = leader
+	go func() {
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			fmt.Println(w.obey(lines.Text()))
+		}
+		pipe.Close()
+		for pid := range w.children {
+			w.end(pid)
+		}
+		os.Exit(0) // the leader may be busy
+	}()
+	for do := range leader {
+		do()
+	}
+	return 0
+}
+
+type worker struct {
+	threads  map[int]chan func() // by TID: what a thread is to do
+	children map[int]*exec.Cmd
+	alive    *os.File // the children's standard input: it ends with us
+}
+
+// on runs do on a thread.
+func (w *worker) on(tid int, do func() string) string {
+	thread, ok := w.threads[tid]
+	if !ok {
+		return "no thread " + strconv.Itoa(tid)
+	}
+	answer := make(chan string)
+	thread <- func() { answer <- do() }
+	return <-answer
+}
+
+func (w *worker) obey(line string) string {
+	var order string
+	var n int
+	_, _ = fmt.Sscan(line, &order, &n)
+	switch order {
+	case "thread":
+		return strconv.Itoa(w.thread())
+	case "fork":
+		return w.on(n, w.fork)
+	case "write":
+		var path, data string
+		if _, err := fmt.Sscanf(line, "write %d %s %q", &n, &path, &data); err != nil {
+			return err.Error()
+		}
+		return w.on(n, func() string { return write(path, data) })
+	case "busy":
+		w.threads[os.Getpid()] <- func() {
+			for { // until the process ends
+				runtime.KeepAlive(w)
+			}
+		}
+	case "end":
+		w.end(n)
+	case "zombie":
+		_ = w.children[n].Process.Kill()
+		var si unix.Siginfo
+		_ = unix.Waitid(unix.P_PID, n, &si, unix.WEXITED|unix.WNOWAIT, nil)
+	}
+	return "done"
+}
+
+func (w *worker) thread() int {
+	tid, todo := make(chan int), make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		tid <- unix.Gettid()
+		for do := range todo {
+			do()
+		}
+	}()
+	id := <-tid
+	w.threads[id] = todo
+	return id
+}
+
+// fork starts a child on the calling thread.
+func (w *worker) fork() string {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), envRole+"=child")
+	cmd.Stdin = w.alive
+	if err := cmd.Start(); err != nil {
+		return err.Error()
+	}
+	w.children[cmd.Process.Pid] = cmd
+	return strconv.Itoa(cmd.Process.Pid)
+}
+
+func (w *worker) end(pid int) {
+	if cmd := w.children[pid]; cmd != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		delete(w.children, pid)
+	}
+}
+
+// write makes one write(2) on the calling thread; it answers with its errno.
+func write(path, data string) string {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		_, err = unix.Write(fd, []byte(data))
+		_ = unix.Close(fd)
+	}
+	if e, is := err.(syscall.Errno); is {
+		return strconv.Itoa(int(e))
+	}
+	return "0"
+}
