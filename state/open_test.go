@@ -75,29 +75,33 @@ func TestReopenKeepsEverything(t *testing.T) {
 	}
 }
 
-func TestDamagedFileIsMovedAside(t *testing.T) {
-	t.Parallel()
-	edit := func(f func([]byte) []byte) func(*testing.T, string) {
-		return func(t *testing.T, path string) {
-			b, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, f(b), 0o640); err != nil {
-				t.Fatal(err)
-			}
+// edit damages a file's bytes.
+func edit(f func([]byte) []byte) func(*testing.T, string) {
+	return func(t *testing.T, path string) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, f(b), 0o640); err != nil {
+			t.Fatal(err)
 		}
 	}
-	execute := func(q string) func(*testing.T, string) {
-		return func(t *testing.T, path string) {
-			db := openPool(path, time.Second, "immediate", "FULL", "PRAGMA foreign_keys = 0")
-			defer db.Close()
-			if _, err := db.Exec(q); err != nil {
-				t.Fatal(err)
-			}
+}
+
+// execute damages a sound file's content.
+func execute(q string) func(*testing.T, string) {
+	return func(t *testing.T, path string) {
+		db := openPool(path, time.Second, "immediate", "FULL", "PRAGMA foreign_keys = 0")
+		defer db.Close()
+		if _, err := db.Exec(q); err != nil {
+			t.Fatal(err)
 		}
 	}
-	for name, damage := range map[string]func(*testing.T, string){
+}
+
+// damages are what can happen to a database that is not open.
+func damages() map[string]func(*testing.T, string) {
+	return map[string]func(*testing.T, string){
 		"not a database":      edit(func([]byte) []byte { return []byte("pods are kept here\n") }),
 		"truncated":           edit(func(b []byte) []byte { return b[:len(b)/2] }),
 		"truncated in a page": edit(func(b []byte) []byte { return b[:len(b)-777] }),
@@ -122,7 +126,12 @@ func TestDamagedFileIsMovedAside(t *testing.T) {
 		"a view is gone":    execute("DROP VIEW node_summary"),
 		"meta is empty":     execute("DELETE FROM meta"),
 		"sandbox of no pod": execute("DELETE FROM pods WHERE pod_uid = 'pod-03'"),
-	} {
+	}
+}
+
+func TestDamagedFileIsMovedAside(t *testing.T) {
+	t.Parallel()
+	for name, damage := range damages() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path, logID := filledAt(t, t.TempDir())

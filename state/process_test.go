@@ -61,25 +61,11 @@ func TestTwoProcessesCommit(t *testing.T) {
 			}
 		})
 	}
-	var readers sync.WaitGroup
-	if sqlite, err := exec.LookPath("sqlite3"); err == nil {
-		readers.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				out, err := exec.Command(sqlite, "-readonly", "-cmd", ".timeout 5000", path, "SELECT count(*) FROM events").CombinedOutput()
-				if err != nil && !strings.Contains(string(out), "no such table") && !strings.Contains(string(out), "unable to open") {
-					t.Errorf("sqlite3: %v: %s", err, out)
-				}
-			}
-		})
-	}
+	var reader sync.WaitGroup
+	reader.Go(func() { readOn(t, path, done) })
 	wg.Wait()
 	close(done)
-	readers.Wait()
+	reader.Wait()
 	s := openAt(t, path, Options{})
 	seen := map[string]int{}
 	all := lines(t, s)
@@ -96,6 +82,25 @@ func TestTwoProcessesCommit(t *testing.T) {
 	}
 }
 
+// readOn is a person who asks again and again, until done.
+func readOn(t *testing.T, path string, done <-chan struct{}) {
+	sqlite, err := exec.LookPath("sqlite3")
+	if err != nil {
+		return
+	}
+	for {
+		select {
+		case <-done:
+			return
+		default:
+		}
+		out, err := exec.Command(sqlite, "-readonly", "-cmd", ".timeout 5000", path, "SELECT count(*) FROM events").CombinedOutput()
+		if err != nil && !strings.Contains(string(out), "no such table") && !strings.Contains(string(out), "unable to open") {
+			t.Errorf("sqlite3: %v: %s", err, out)
+		}
+	}
+}
+
 // What Intend and Commit returned from survives a kill -9 at any moment.
 func TestKilledProcessLosesNothing(t *testing.T) {
 	t.Parallel()
@@ -106,57 +111,17 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 			if err := s.Intend(context.Background(), p.Pod); err != nil {
 				t.Fatal(err)
 			}
-			fmt.Println("intended", p.Pod.UID, 0)
+			fmt.Println("intended", p.Pod.UID)
 			b := batchOf(p)
 			b.Events = []SourcedEvent{eventOf(p)}
 			mustCommit(t, s, b)
-			fmt.Println("committed", p.Pod.UID, i)
+			fmt.Println("committed", p.Pod.UID)
 		}
 	}
 	path := filepath.Join(t.TempDir(), "state.db")
 	events := 0
 	for round := range 8 {
-		cmd := child(t, "TestKilledProcessLosesNothing", "run", path)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		told := map[string]string{}
-		scanner := bufio.NewScanner(out)
-		committed := 0
-		for scanner.Scan() {
-			f := strings.Fields(scanner.Text())
-			if len(f) != 3 {
-				t.Errorf("child says %q", scanner.Text())
-				break
-			}
-			told[f[1]] = f[0]
-			if f[0] == "committed" {
-				n, err := strconv.Atoi(f[2])
-				if err != nil {
-					t.Fatal(err)
-				}
-				committed = n + 1
-			}
-			if len(told) > 5+round*7 {
-				break
-			}
-		}
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		for scanner.Scan() { // what it still told before it died
-			if f := strings.Fields(scanner.Text()); len(f) == 3 {
-				told[f[1]] = f[0]
-				if f[0] == "committed" {
-					committed++
-				}
-			}
-		}
-		cmd.Wait()
+		told, committed := runAndKill(t, path, 5+round*7)
 		s := openAt(t, path, Options{})
 		for uid, what := range told {
 			p := mustPod(t, s, uid)
@@ -241,6 +206,43 @@ func TestWhatIsSynced(t *testing.T) {
 			}
 		})
 	}
+}
+
+// runAndKill starts a child, lets it tell of some pods, and kills it. It gives
+// the last that the child told of each pod, and how many were committed.
+func runAndKill(t *testing.T, path string, pods int) (told map[string]string, committed int) {
+	t.Helper()
+	cmd := child(t, "TestKilledProcessLosesNothing", "run", path)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	told = map[string]string{}
+	killed := false
+	for scanner := bufio.NewScanner(out); scanner.Scan(); { // to what it told last
+		f := strings.Fields(scanner.Text())
+		if len(f) != 2 {
+			t.Errorf("child says %q", scanner.Text())
+		} else {
+			told[f[1]] = f[0]
+			if f[0] == "committed" {
+				committed++
+			}
+		}
+		if !killed && (len(told) > pods || t.Failed()) {
+			killed = true
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := cmd.Wait(); err == nil || !killed {
+		t.Fatalf("the child ended by itself: %v", err)
+	}
+	return told, committed
 }
 
 func count(t *testing.T, s *Store, query string) int {

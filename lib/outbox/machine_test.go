@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -101,7 +102,15 @@ func (m *machine) pack(i int) error {
 	}
 	s.content, s.cut = string(content), true
 	m.excuse(content)
-	if err := os.WriteFile(s.name+".gz", content, 0o640); err != nil {
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if _, err := w.Write(content); err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	if err := os.WriteFile(s.name+".gz", packed.Bytes(), 0o640); err != nil {
 		return err
 	}
 	return os.Remove(s.name)
