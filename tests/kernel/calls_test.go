@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -134,7 +135,7 @@ func (d descriptor) write(data string) error {
 func (d descriptor) close() { unix.Close(int(d)) }
 
 func fuseWorld(t *testing.T, e env, cfg sim.Config) *world {
-	source, clock := sim.NewProcSource("/proc", true), sim.NewManualClock()
+	source, clock := sim.NewProcSource("/proc", false), sim.NewManualClock()
 	m, err := fusemount.New(filepath.Join(t.TempDir(), "node"), fusemount.Options{
 		Model: sim.New(cfg, clock, source), Cgroups: sim.NewCgroups(source), Source: source, HostProc: "/proc",
 	})
@@ -147,7 +148,7 @@ func fuseWorld(t *testing.T, e env, cfg sim.Config) *world {
 		}
 	})
 	f := &callFace{root: m.Resctrl(), proc: m.Proc(), mountFn: m.Model.Mount, unmountFn: m.UnmountResctrl, passFn: clock.Advance}
-	return &world{t: t, env: e, face: f, tasks: &real{t: t, root: f.root}}
+	return &world{t: t, env: e, face: f, tasks: &real{t: t, root: f.root, started: func(pid int) { source.Track(pid) }}}
 }
 
 const kernelRoot = "/sys/fs/resctrl"
@@ -166,6 +167,7 @@ func kernelEnv(t *testing.T) env {
 	}
 	e.rmids, e.closids = number("info/L3_MON/num_rmids"), number("info/L3/num_closids")
 	e.monitoring, e.allocation = e.rmids > 0, e.closids > 0
+	e.cpus = runtime.NumCPU()
 	sockets := map[string]bool{}
 	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {
@@ -228,8 +230,9 @@ func kernelWorld(t *testing.T, e env, made *int) *world {
 
 // real makes processes.
 type real struct {
-	t    *testing.T
-	root string
+	t       *testing.T
+	root    string
+	started func(pid int) // may be nil
 }
 
 func (r *real) start() process {
@@ -251,6 +254,9 @@ func (r *real) start() process {
 		p.in.Close() // it ends its children, then itself
 		_ = p.cmd.Wait()
 	})
-	p.do("pid")
+	p.do("pid") // it is up
+	if r.started != nil {
+		r.started(p.pid())
+	}
 	return p
 }

@@ -11,8 +11,8 @@ var controlCases = []oneCase{
 	{"schemata that are refused", allocation, caseBadSchemata},
 	{"mode", allocation, caseMode},
 	{"an exclusive group", allocation, caseExclusive},
-	{"cpus", monitoring, caseCPUs},
-	{"cpus of a control group", allocation, caseControlCPUs},
+	{"cpus", monitoring | manyCPUs, caseCPUs},
+	{"cpus of a control group", allocation | manyCPUs, caseControlCPUs},
 	{"flock on the root", anything, caseFlock},
 }
 

@@ -15,10 +15,6 @@ var differences = []difference{
 		why: "a FUSE server sees no fork, and /proc names the parent process, not the thread: the child inherits from the leader",
 	},
 	{
-		name: "a name of 3000 bytes", face: "fuse",
-		why: "FUSE refuses names above 1024 bytes (FUSE_NAME_MAX) before they reach the server",
-	},
-	{
 		name: "an empty write", face: "fuse", envs: []string{"6.1"},
 		why: "the kernel does not pass a write of no bytes to a FUSE server, so it succeeds; on resctrl of 6.1 it is EINVAL",
 	},

@@ -14,8 +14,8 @@ import (
 const envKernel = "NRI_RESCTRL_KERNEL"
 
 func TestMain(m *testing.M) {
-	if role := os.Getenv(envRole); role != "" {
-		os.Exit(play(role))
+	if os.Getenv(envRole) != "" {
+		os.Exit(play())
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -39,6 +39,11 @@ const (
 	twoDomains
 	monitoringOnly
 	allocationOnly
+	manyCPUs
+	// oneCPU is for mount and umount on the kernel: they toggle static keys in
+	// the scheduler, and an emulated guest with two CPUs dies of that now and
+	// then ("Oops: int3" in __switch_to, once in some hundred times).
+	oneCPU
 )
 
 func (n need) met(e env) bool {
@@ -46,6 +51,7 @@ func (n need) met(e env) bool {
 		monitoring: e.monitoring, allocation: e.allocation,
 		only612: !e.v61, only61: e.v61, twoDomains: e.domains > 1,
 		monitoringOnly: !e.allocation, allocationOnly: !e.monitoring,
+		manyCPUs: e.cpus > 1, oneCPU: e.cpus == 1 || e.face != "kernel",
 	} {
 		if n&flag != 0 && !has {
 			return false
@@ -104,7 +110,7 @@ func simEnvs() map[string]sim.Config {
 func envOf(name, face string, c sim.Config) env {
 	return env{
 		name: name, face: face, v61: c.Kernel61, monitoring: c.Monitoring, allocation: c.Allocation,
-		domains: c.L3Domains, rmids: c.NumRMIDs, closids: c.NumCLOSIDs,
+		domains: c.L3Domains, cpus: c.CPUs, rmids: c.NumRMIDs, closids: c.NumCLOSIDs,
 	}
 }
 
@@ -132,7 +138,9 @@ func TestMemory(t *testing.T) {
 }
 
 func TestFuse(t *testing.T) {
-	for name, cfg := range simEnvs() {
+	envs := simEnvs()
+	for _, name := range []string{"6.12", "6.1", "monitoring-only"} { // the others differ in the model alone
+		cfg := envs[name]
 		t.Run(name, func(t *testing.T) {
 			e := envOf(name, "fuse", cfg)
 			runAll(t, e, func(t *testing.T) *world { return fuseWorld(t, e, cfg) })

@@ -73,6 +73,7 @@ type env struct {
 	monitoring bool
 	allocation bool
 	domains    int
+	cpus       int
 	rmids      int
 	closids    int
 }

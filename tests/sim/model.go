@@ -54,6 +54,7 @@ type Model struct {
 	mounted   bool
 	bare      *group // stands for the empty mount point while unmounted
 	root      *group
+	lastRoot  *group            // of the last mount
 	groups    map[string]*group // control groups by name, without the root
 	closids   []bool
 	rmids     *rmidPool
@@ -75,6 +76,7 @@ func New(cfg Config, clock Clock, source TaskSource) *Model {
 	}
 	m.rmids = newRMIDPool(&m.cfg, clock.Now())
 	m.bare = m.newGroup("", nil)
+	m.lastRoot = m.bare
 	if !cfg.Unmounted && m.supported() {
 		m.mount()
 	}
@@ -102,8 +104,13 @@ func (m *Model) mount() {
 	m.closids = make([]bool, m.cfg.NumCLOSIDs)
 	m.closids[0] = true
 	m.status.clear()
+	old := m.lastRoot
 	m.root = m.newGroup("", nil)
 	m.root.perm = 0o555
+	if kept, ok := old.attrs[Node{g: old}]; ok && m.cfg.Kernel61 {
+		m.root.attrs[Node{g: m.root}] = kept // 6.1 has one root directory for ever
+	}
+	m.lastRoot = m.root
 	m.root.cpus = 1<<m.cfg.CPUs - 1
 	m.initControls(m.root)
 	if !m.cfg.Monitoring {

@@ -53,8 +53,7 @@ func GroupOf(tid int) string {
 
 // GroupName is the path of a group as GroupOf writes it.
 func GroupName(path string) string {
-	rel, _ := strings.CutPrefix(path, Root+"/")
-	ctrl, mon, _ := strings.Cut("/"+rel, "/mon_groups/")
+	ctrl, mon, _ := strings.Cut(strings.TrimPrefix(path, Root), "/mon_groups/")
 	return strings.TrimPrefix(ctrl, "/") + "|" + mon
 }
 

@@ -30,8 +30,8 @@ type Container struct {
 	record *lifecycle.Container
 }
 
-// Run runs a pod sandbox and tells of it. The ticket is that of the record.
-func (n *Node) Run(name string) (*Pod, Ticket) {
+// RunPod runs a pod sandbox and tells of it. The ticket is that of the record.
+func (n *Node) RunPod(name string) (*Pod, Ticket) {
 	n.t.Helper()
 	n.serial++
 	uid := fmt.Sprintf("%s-%d", name, n.serial)
@@ -91,7 +91,7 @@ func (w *Watcher) update(c *lifecycle.Container) {
 // Serve runs a pod with one started container whose tasks are in its group.
 func (n *Node) Serve(name string) (*Pod, *Container) {
 	n.t.Helper()
-	p, _ := n.Run(name)
+	p, _ := n.RunPod(name)
 	c := p.Create()
 	c.Start().Wait()
 	n.WantIn(p.Group, c)

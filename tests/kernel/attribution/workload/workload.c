@@ -22,7 +22,7 @@
 
 static void say(const char *format, ...)
 {
-    char line[65536];
+    static char line[65536];
     va_list args;
     va_start(args, format);
     int n = vsnprintf(line, sizeof line - 1, format, args);
@@ -128,7 +128,8 @@ static void storm(int parents, int chains, long us)
 
 static void threads(int n)
 {
-    char text[65536] = "";
+    static char text[65536];
+    text[0] = 0;
     size_t at = 0;
     for (int i = 0; i < n; i++) {
         atomic_int tid = 0;
@@ -143,7 +144,8 @@ static void threads(int n)
 // children starts n that end with us; those of zero life are zombies.
 static void children(int n, int zombies)
 {
-    char text[65536] = "";
+    static char text[65536];
+    text[0] = 0;
     size_t at = 0;
     for (int i = 0; i < n; i++) {
         pid_t pid = fork();
