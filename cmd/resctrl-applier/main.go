@@ -40,7 +40,7 @@ func run(ctx context.Context, env *program.Env, stdin bool) (err error) {
 		return err
 	}
 	defer release()
-	e, err := node.Engine(engine.SourceApplier, false)
+	e, err := node.Applier(ctx)
 	if err != nil {
 		return err
 	}

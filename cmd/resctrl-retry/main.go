@@ -39,7 +39,7 @@ func run(ctx context.Context, env *program.Env, o retry.Options) error {
 	o.Sweep = env.Config.Retry.SweepRunning
 	o.VanishedAfter = env.Config.Retry.VanishedAfter.Duration
 	o.EventRetention = env.Config.State.EventRetention.Duration
-	e, err := engine.NewNode(env.Config, env.Logger).Engine(engine.SourceRetry, true)
+	e, err := engine.NewNode(env.Config, env.Logger).Job(ctx)
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,10 @@ const (
 	holdFor = 20 * time.Millisecond
 	// tick is how often a hello is repeated, and what is broken tried again.
 	tick = time.Second
+	// repeats is how often a hello is repeated before another takes its place, at
+	// first; each time twice as long, up to mostRepeats.
+	repeats     = 4
+	mostRepeats = 64
 	// lookEvery is how often the paths of the pipe and the mount are looked at.
 	lookEvery = 10 * time.Second
 )
@@ -71,6 +75,8 @@ type Applier struct {
 	cleaned bool // the first snapshot was applied
 	status  Status
 	told    string // the export error that was logged
+	uttered int    // how often the present hello was
+	giveUp  int    // after that many
 	without bool   // people were told that there is no state
 	beat    atomic.Int64
 }
@@ -180,14 +186,23 @@ func (a *Applier) wish(why string) {
 	}
 	a.Logger.Info("asking for a new snapshot", "reason", why)
 	a.recv.Begin(rand.Text())
+	a.uttered, a.giveUp = 0, repeats
 	a.greet()
 }
 
-// greet utters the unanswered wish, if there is one.
+// greet utters the unanswered wish, if there is one. A watcher whose answer
+// did not arrive whole takes every repeat for answered: after some another
+// hello takes its place.
 func (a *Applier) greet() {
-	if id := a.recv.Wish(); id != "" && a.replies != nil {
-		a.replies.send(lifecycle.Hello{Hello: id})
+	if a.recv.Wish() == "" || a.replies == nil {
+		return
 	}
+	if a.uttered >= a.giveUp {
+		a.uttered, a.giveUp = 0, min(2*a.giveUp, mostRepeats)
+		a.recv.Begin(rand.Text())
+	}
+	a.uttered++
+	a.replies.send(lifecycle.Hello{Hello: a.recv.Wish()})
 }
 
 // take carries out what a line meant.

@@ -45,7 +45,7 @@ func newNode(t *testing.T, change func(*sim.Config)) *node {
 	n.os = memfs.New(n.model, "/sys/fs/resctrl", "/proc")
 	logger := slog.New(slog.NewTextHandler(n.log, nil))
 	fs := resctrl.New(resctrl.Options{Root: "/sys/fs/resctrl", Prefix: "pod_", ProcRoot: "/proc", Logger: logger, OS: n.os})
-	eng, err := engine.New(engine.Options{
+	eng, err := engine.New(t.Context(), engine.Options{
 		Resctrl: fs, Cgroups: memcgroup.New(sim.NewCgroups(script)), Locks: lock.New(n.dir),
 		OpenState: func() (*state.Store, engine.Exporter, error) {
 			s, err := state.Open(filepath.Join(n.dir, "state.db"), state.Options{Node: "n1", Logger: logger})

@@ -3,13 +3,17 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nri-resctrl/nri-resctrl/lib/engine"
 	"github.com/nri-resctrl/nri-resctrl/lib/lifecycle"
+	"github.com/nri-resctrl/nri-resctrl/state"
 	"github.com/nri-resctrl/nri-resctrl/tests/sim"
 	"github.com/nri-resctrl/nri-resctrl/tests/sim/memfs"
 )
@@ -151,4 +155,59 @@ func TestAHoldThatIsInterruptedIsFinished(t *testing.T) {
 	if err := r.eng.Degraded(); err != nil {
 		t.Errorf("an interruption counts as lost state: %v", err)
 	}
+}
+
+// outage plays pods that come and go while state cannot be used, and what is
+// told when it can be again.
+func (r *rig) outage(end func()) {
+	r.t.Helper()
+	r.runtimeRun("during", "s2")
+	r.event(lifecycle.RunPodSandbox, "s2", "")
+	r.startContainer("s2", "c2", 3)
+	r.runtimeRun("short", "s3")
+	r.event(lifecycle.RunPodSandbox, "s3", "")
+	r.event(lifecycle.RemovePodSandbox, "s3", "")
+	delete(r.pods, "s3")
+	if r.eng.Degraded() == nil {
+		r.t.Fatal("state is said to be good")
+	}
+	if n := r.outside(r.cont["c2"].CgroupsPath, "mon_groups/pod_during"); n != 0 {
+		r.t.Errorf("%d tasks outside the group", n)
+	}
+	end()
+	r.hold(nothing) // too early to try again
+	r.clock.Advance(2 * time.Second)
+	if err := r.eng.Hold(r.t.Context(), nothing); !errors.Is(err, engine.ErrRecovered) {
+		r.t.Errorf("the end of the outage: %v", err)
+	}
+	if r.eng.Degraded() != nil || !strings.Contains(r.log.String(), "unrecorded_changes=") {
+		r.t.Error("what was lost is not told")
+	}
+}
+
+func TestStateThatCannotBeOpenedYet(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stop()
+	r.openFault = fmt.Errorf("no room: %w", state.ErrUnwritable)
+	r.start()
+	r.outage(func() { r.openFault = nil })
+	r.snapshot(false)
+	r.expect("during Exists (0,0)", "during Exists (1,1)")
+	r.checkGroups("", "pod_during")
+}
+
+func TestStateThatIsDamagedWhileItIsUsed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.runtimeRun("a", "s1")
+	r.event(lifecycle.RunPodSandbox, "s1", "")
+	r.expect("a Exists (0,0)")
+	// Somebody replaces the file under the program.
+	r.must(os.Rename(filepath.Join(r.dir, "state.db"), filepath.Join(r.dir, "elsewhere.db")))
+	r.outage(func() { os.Remove(filepath.Join(r.dir, "events.jsonl")) })
+	r.read = 0
+	r.snapshot(false)
+	r.expect("a Exists (0,0)", "during Exists (0,0)", "during Exists (1,1)")
+	r.checkGroups("", "pod_a", "pod_during")
 }

@@ -59,10 +59,13 @@ type Options struct {
 	// OpenState opens the state, and the event log fed by it; also anew when
 	// the file turned out to be damaged.
 	OpenState func() (*state.Store, Exporter, error)
-	Naming    rules.Naming
-	Source    string // of the events: SourceApplier or SourceRetry
-	Logger    *slog.Logger
-	Now       func() time.Time
+	// Patient starts without the state where it cannot be opened yet (no room,
+	// read-only), as it goes on without one that fails later.
+	Patient bool
+	Naming  rules.Naming
+	Source  string // of the events: SourceApplier or SourceRetry
+	Logger  *slog.Logger
+	Now     func() time.Time
 	// BootID names this boot of the machine (/proc/sys/kernel/random/boot_id).
 	BootID string
 	// BootTime is the boot-time clock (CLOCK_BOOTTIME), which no one sets.
@@ -89,6 +92,7 @@ type outage struct {
 	changes int // of pods and containers
 	events  int // that were never recorded
 	probed  time.Time
+	closed  bool // it must be opened (again) first
 }
 
 // ErrRecovered says that state can be written again after an outage, and lacks
@@ -96,23 +100,43 @@ type outage struct {
 var ErrRecovered = errors.New("state can be written again")
 
 // New opens the state and makes an engine on it.
-func New(o Options) (*Engine, error) {
+func New(ctx context.Context, o Options) (*Engine, error) {
 	e := &Engine{Options: o}
-	return e, e.open()
+	e.view = newView(e)
+	// Opening may move a damaged file aside, from under another writer.
+	unlock, err := e.Locks.Writer(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("take the writer's turn: %w", err)
+	}
+	defer unlock()
+	err = e.open()
+	if e.Patient && (errors.Is(err, state.ErrUnwritable) || errors.Is(err, state.ErrBusy)) {
+		e.degrade(err)
+		return e, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
 }
 
+// open opens the state in place of one that was closed.
 func (e *Engine) open() error {
 	store, events, err := e.OpenState()
 	if err != nil {
 		return err
 	}
 	e.Store, e.events, e.exported = store, events, false
-	e.view = newView(store, e.degrade)
 	return nil
 }
 
 // Close closes the state.
-func (e *Engine) Close() error { return e.Store.Close() }
+func (e *Engine) Close() error {
+	if e.Store == nil {
+		return nil
+	}
+	return e.Store.Close()
+}
 
 // Hold is the writer's turn: everything between its begin and its end is
 // decided on rows that nobody else changes.
@@ -188,7 +212,7 @@ func (e *Engine) degrade(err error) {
 		return
 	}
 	now := e.Now()
-	e.degraded = &outage{cause: err, since: now, probed: now}
+	e.degraded = &outage{cause: err, since: now, probed: now, closed: e.Store == nil}
 	e.Logger.Error("state cannot be used; pods still get their groups, but nothing is recorded until it can", "error", err)
 }
 
@@ -214,8 +238,9 @@ func (h *Hold) recover() error {
 		return nil
 	}
 	h.degraded.probed = now
-	if errors.Is(h.degraded.cause, state.ErrCorrupt) {
+	if h.degraded.closed || errors.Is(h.degraded.cause, state.ErrCorrupt) {
 		if err := h.reopen(); err != nil {
+			h.degraded.cause = err
 			return nil
 		}
 	}
@@ -233,10 +258,15 @@ func (h *Hold) recover() error {
 
 // reopen lets state.Open move a damaged file aside.
 func (h *Hold) reopen() error {
-	if err := h.Store.Close(); err != nil {
+	if err := h.Close(); err != nil {
 		h.Logger.Warn("close damaged state", "error", err)
 	}
-	return h.open()
+	h.degraded.closed = true
+	if err := h.open(); err != nil {
+		return err
+	}
+	h.degraded.closed = false
+	return nil
 }
 
 // Degraded says why state cannot be used at present; nil is that it can.
@@ -253,7 +283,12 @@ func (h *Hold) export() error {
 	if h.exported || h.degraded != nil {
 		return nil
 	}
-	if err := h.events.Export(h.ctx); err != nil {
+	err := h.events.Export(h.ctx)
+	if errors.Is(err, state.ErrCorrupt) {
+		h.degrade(err) // the table, not the log
+		return nil
+	}
+	if err != nil {
 		return &ExportError{err}
 	}
 	h.exported = true

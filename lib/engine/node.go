@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -40,10 +41,17 @@ func NewNode(cfg *config.Config, log *slog.Logger) *Node {
 	}
 }
 
-// Engine opens the state and gives the node's engine. Its events name source
-// as theirs. With beside, it is opened beside an applier that has checked the
-// state's file.
-func (n *Node) Engine(source string, beside bool) (*Engine, error) {
+// Applier opens the state and gives the applier's engine.
+func (n *Node) Applier(ctx context.Context) (*Engine, error) {
+	return n.engine(ctx, SourceApplier)
+}
+
+// Job opens the state and gives the retry job's engine.
+func (n *Node) Job(ctx context.Context) (*Engine, error) {
+	return n.engine(ctx, SourceRetry)
+}
+
+func (n *Node) engine(ctx context.Context, source string) (*Engine, error) {
 	boot, err := n.bootID()
 	if err != nil {
 		return nil, err
@@ -54,12 +62,12 @@ func (n *Node) Engine(source string, beside bool) (*Engine, error) {
 			return nil, fmt.Errorf("name of this host: %w (set events.node)", err)
 		}
 	}
-	return New(Options{
+	return New(ctx, Options{
 		Resctrl: n.Resctrl,
 		Cgroups: cgroup.New(n.cfg.Cgroup.Root, n.cfg.Proc.Root),
 		Locks:   n.Locks,
 		OpenState: func() (*state.Store, Exporter, error) {
-			s, err := state.Open(n.cfg.State.Path, state.Options{Group: n.cfg.State.Group, Node: name, Logger: n.log, SkipCheck: beside})
+			s, err := state.Open(n.cfg.State.Path, state.Options{Group: n.cfg.State.Group, Node: name, Logger: n.log, SkipCheck: source == SourceRetry})
 			if err != nil {
 				return nil, nil, fmt.Errorf("open state: %w", err)
 			}
@@ -67,6 +75,7 @@ func (n *Node) Engine(source string, beside bool) (*Engine, error) {
 				Fsync: n.cfg.Events.Fsync, LogID: s.LogID(), Group: n.cfg.State.Group, Logger: n.log,
 			}), nil
 		},
+		Patient:  source == SourceApplier,
 		Naming:   rules.Naming{Root: n.cfg.Resctrl.Root, Prefix: n.cfg.Resctrl.GroupPrefix},
 		Source:   source,
 		Logger:   n.log,

@@ -36,21 +36,22 @@ const (
 // rig is a node in memory, with the real state and event log in a directory.
 // What it plays goes through the engine as the applier's records do.
 type rig struct {
-	t       *testing.T
-	dir     string
-	clock   *sim.ManualClock
-	tasks   *sim.Script
-	tree    *sim.Cgroups
-	cgroups *memcgroup.FS
-	model   *sim.Model
-	os      *memfs.FS
-	eng     *engine.Engine
-	fs      *resctrl.FS
-	log     *bytes.Buffer
-	boot    string
-	up      time.Duration // boot-time clock
-	export  func() error  // a fault before the export
-	read    int           // events.jsonl lines seen by expect
+	t         *testing.T
+	dir       string
+	clock     *sim.ManualClock
+	tasks     *sim.Script
+	tree      *sim.Cgroups
+	cgroups   *memcgroup.FS
+	model     *sim.Model
+	os        *memfs.FS
+	eng       *engine.Engine
+	fs        *resctrl.FS
+	log       *bytes.Buffer
+	boot      string
+	up        time.Duration // boot-time clock
+	export    func() error  // a fault before the export
+	openFault error         // of the state
+	read      int           // events.jsonl lines seen by expect
 
 	pods map[string]*lifecycle.Pod // the runtime's truth, by sandbox
 	cont map[string]*lifecycle.Container
@@ -85,16 +86,19 @@ func (r *rig) start() {
 	logger := slog.New(slog.NewTextHandler(r.log, nil))
 	r.os = memfs.New(r.model, root, "/proc")
 	r.fs = resctrl.New(resctrl.Options{Root: root, Prefix: prefix, ProcRoot: "/proc", Logger: logger, OS: r.os})
-	eng, err := engine.New(engine.Options{
+	eng, err := engine.New(r.t.Context(), engine.Options{
 		Resctrl: r.fs, Cgroups: r.cgroups, Locks: lock.New(r.dir),
 		OpenState: func() (*state.Store, engine.Exporter, error) {
+			if r.openFault != nil {
+				return nil, nil, r.openFault
+			}
 			s, err := state.Open(filepath.Join(r.dir, "state.db"), state.Options{Node: "n1", Logger: logger})
 			if err != nil {
 				return nil, nil, err
 			}
 			return s, exporter{r, outbox.New(filepath.Join(r.dir, "events.jsonl"), s, outbox.Options{LogID: s.LogID(), Logger: logger})}, nil
 		},
-		Naming: rules.Naming{Root: root, Prefix: prefix}, Source: engine.SourceApplier, Logger: logger,
+		Patient: true, Naming: rules.Naming{Root: root, Prefix: prefix}, Source: engine.SourceApplier, Logger: logger,
 		Now: r.clock.Now, BootID: r.boot, BootTime: func() time.Duration { return r.up },
 	})
 	if err != nil {

@@ -15,15 +15,14 @@ import (
 // was decided and is not committed yet. While state cannot be used it is all
 // there is: what cannot be read is unknown.
 type view struct {
-	store   *state.Store
-	failed  func(error)
+	engine  *Engine
 	pods    map[string]*rules.PodState // nil value: gone
 	named   map[string]string          // uid -> the group path that a stored row names
 	orphans map[string]*rules.Container
 }
 
-func newView(s *state.Store, failed func(error)) *view {
-	v := &view{store: s, failed: failed}
+func newView(e *Engine) *view {
+	v := &view{engine: e}
 	v.reset()
 	return v
 }
@@ -34,14 +33,27 @@ func (v *view) reset() {
 	v.orphans = map[string]*rules.Container{}
 }
 
+// read reads from the state; what cannot be read is not ok, and unknown.
+func read[T any](v *view, what string, from func(*state.Store) (T, error)) (got T, ok bool) {
+	if v.engine.Store == nil {
+		return got, false
+	}
+	got, err := from(v.engine.Store)
+	if err != nil {
+		v.engine.degrade(fmt.Errorf("read %s: %w", what, err))
+		var none T
+		return none, false
+	}
+	return got, true
+}
+
 // pod is the pod's state; nil is unknown.
 func (v *view) pod(ctx context.Context, uid string) *rules.PodState {
 	if p, ok := v.pods[uid]; ok {
 		return p
 	}
-	p, err := v.store.Pod(ctx, uid)
-	if err != nil {
-		v.failed(fmt.Errorf("read pod %s: %w", uid, err))
+	p, ok := read(v, "pod "+uid, func(s *state.Store) (*rules.PodState, error) { return s.Pod(ctx, uid) })
+	if !ok {
 		return nil
 	}
 	if p != nil {
@@ -60,10 +72,7 @@ func (v *view) put(uid string, p *rules.PodState) {
 
 // uids are all pods, those that are being removed too.
 func (v *view) uids(ctx context.Context) []string {
-	stored, err := v.store.PodUIDs(ctx)
-	if err != nil {
-		v.failed(fmt.Errorf("read pods: %w", err))
-	}
+	stored, _ := read(v, "pods", func(s *state.Store) ([]string, error) { return s.PodUIDs(ctx) })
 	all := map[string]bool{}
 	for _, uid := range stored {
 		all[uid] = true
@@ -82,11 +91,7 @@ func (v *view) podOfSandbox(ctx context.Context, id string) string {
 			return uid
 		}
 	}
-	uid, err := v.store.PodOfSandbox(ctx, id)
-	if err != nil {
-		v.failed(fmt.Errorf("read sandbox %s: %w", id, err))
-		return ""
-	}
+	uid, _ := read(v, "sandbox "+id, func(s *state.Store) (string, error) { return s.PodOfSandbox(ctx, id) })
 	if _, changed := v.pods[uid]; changed {
 		return "" // its pod has it no more
 	}
@@ -102,11 +107,8 @@ func (v *view) orphan(ctx context.Context, id string) *rules.Container {
 	if c, ok := v.orphans[id]; ok {
 		return c
 	}
-	c, err := v.store.Container(ctx, id)
-	if err != nil {
-		v.failed(fmt.Errorf("read container %s: %w", id, err))
-	}
-	if err != nil || c == nil || c.PodUID != "" {
+	c, _ := read(v, "container "+id, func(s *state.Store) (*rules.Container, error) { return s.Container(ctx, id) })
+	if c == nil || c.PodUID != "" {
 		return nil
 	}
 	return c
@@ -114,10 +116,9 @@ func (v *view) orphan(ctx context.Context, id string) *rules.Container {
 
 // orphansOf are the containers that wait for this sandbox; "" is all.
 func (v *view) orphansOf(ctx context.Context, sandboxID string) []rules.Container {
-	stored, err := v.store.Orphans(ctx, sandboxID)
-	if err != nil {
-		v.failed(fmt.Errorf("read containers of sandbox %q: %w", sandboxID, err))
-	}
+	stored, _ := read(v, "containers without a pod", func(s *state.Store) ([]rules.Container, error) {
+		return s.Orphans(ctx, sandboxID)
+	})
 	all := slices.DeleteFunc(stored, func(c rules.Container) bool { _, changed := v.orphans[c.ID]; return changed })
 	for _, c := range v.orphans {
 		if c != nil && (sandboxID == "" || c.SandboxID == sandboxID) {
