@@ -85,20 +85,6 @@ type Engine struct {
 	degraded *outage
 }
 
-// outage is a time in which state could not be written.
-type outage struct {
-	cause   error
-	since   time.Time
-	changes int // of pods and containers
-	events  int // that were never recorded
-	probed  time.Time
-	closed  bool // it must be opened (again) first
-}
-
-// ErrRecovered says that state can be written again after an outage, and lacks
-// what came and went meanwhile: the caller asks for a new epoch.
-var ErrRecovered = errors.New("state can be written again")
-
 // New opens the state and makes an engine on it.
 func New(ctx context.Context, o Options) (*Engine, error) {
 	e := &Engine{Options: o}
@@ -204,77 +190,6 @@ func (h *Hold) logEvent(e rules.Event) {
 		}
 	}
 	h.Logger.Info(string(e.Type), attrs...)
-}
-
-// degrade goes on without state: pods still get their groups.
-func (e *Engine) degrade(err error) {
-	if e.degraded != nil {
-		return
-	}
-	now := e.Now()
-	e.degraded = &outage{cause: err, since: now, probed: now, closed: e.Store == nil}
-	e.Logger.Error("state cannot be used; pods still get their groups, but nothing is recorded until it can", "error", err)
-}
-
-// count takes the batch for lost: the next snapshot brings what is left of it.
-func (h *Hold) count() {
-	d, b := h.degraded, h.batch
-	d.changes += len(b.Pods) + len(b.Deleted) + len(b.Orphans) + len(b.DroppedContainers)
-	d.events += len(b.Events)
-	h.batch = state.Batch{}
-}
-
-// probeEvery is how often a state that could not be used is tried again: a
-// try may wait for SQLite's busy timeout.
-const probeEvery = time.Second
-
-// metaProbe is the key of table meta that a try writes.
-const metaProbe = "state_recovered"
-
-func (h *Hold) recover() error {
-	h.count()
-	now := h.Now()
-	if now.Sub(h.degraded.probed) < probeEvery {
-		return nil
-	}
-	h.degraded.probed = now
-	if h.degraded.closed || errors.Is(h.degraded.cause, state.ErrCorrupt) {
-		if err := h.reopen(); err != nil {
-			h.degraded.cause = err
-			return nil
-		}
-	}
-	if err := h.Store.SetMeta(h.ctx, map[string]string{metaProbe: now.UTC().Format(time.RFC3339Nano)}); err != nil {
-		h.degraded.cause = err
-		return nil
-	}
-	d := h.degraded
-	h.degraded, h.exported = nil, false
-	h.view.reset()
-	h.Logger.Warn("state can be used again; it lacks what came and went meanwhile, a new snapshot brings the rest",
-		"since", d.since.UTC().Format(time.RFC3339), "unrecorded_changes", d.changes, "unrecorded_events", d.events)
-	return ErrRecovered
-}
-
-// reopen lets state.Open move a damaged file aside.
-func (h *Hold) reopen() error {
-	if err := h.Close(); err != nil {
-		h.Logger.Warn("close damaged state", "error", err)
-	}
-	h.degraded.closed = true
-	if err := h.open(); err != nil {
-		return err
-	}
-	h.degraded.closed = false
-	return nil
-}
-
-// Degraded says why state cannot be used at present; nil is that it can.
-func (e *Engine) Degraded() error {
-	if e.degraded == nil {
-		return nil
-	}
-	return e.degraded.cause
 }
 
 // export appends what was committed to the event log. Its failure loses
