@@ -31,6 +31,7 @@ func assignCases() []suiteCase {
 		{"the group is lost meanwhile", everywhere, caseLostMeanwhile},
 		{"unmounted meanwhile", everywhere, caseUnmountedMeanwhile},
 		{"tasks of another PID namespace", everywhere, caseHidden},
+		{"a task that was reaped while it was listed", everywhere, caseReaped},
 		{"no permission", simOnly, caseNoPermission},
 		{"failures of a list without a name", simOnly, caseUnnamed},
 		{"group of a control group", controls, caseInControlGroup},
@@ -336,6 +337,28 @@ func caseHidden(w *world) {
 	}
 	if len(w.guard.writes) != 0 {
 		w.Errorf("writes %q", w.guard.writes)
+	}
+}
+
+// caseReaped: 0 stands in one list for a task that ended in that moment; in the
+// first, in the one right before the write, and in the one after it.
+func caseReaped(w *world) {
+	path := w.group("", "pod_a")
+	w.create(path)
+	for bad := 1; bad <= 4; bad++ {
+		pid := w.procs.start()
+		tids := w.procs.list(pid)
+		calls := 0
+		a := w.assign(path, func() ([]int, error) {
+			if calls++; calls == bad {
+				return append([]int{0}, tids...), nil
+			}
+			return tids, nil
+		})
+		if a.Moved != len(tids) || a.InGroup != len(tids) || a.Tasks != len(tids) {
+			w.Errorf("0 in list %d: %+v of %d tasks", bad, a, len(tids))
+		}
+		w.wantIn("|pod_a", tids...)
 	}
 }
 
