@@ -2,11 +2,14 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -82,20 +85,32 @@ func TestControlGroups(t *testing.T) {
 	}
 }
 
-// join writes every task of the container into the control group, one by one.
+// join writes every task of the container into the control group, one by one,
+// until all are there: a program that starts gains threads.
 func (n *node) join(control, container string) error {
 	dir, err := n.Runtime.Cgroup(container)
 	if err != nil {
 		return err
 	}
-	tids, err := n.Cgroups.Threads(dir, true)
-	if err != nil {
-		return err
-	}
-	for _, tid := range tids {
-		err := os.WriteFile(filepath.Join(control, "tasks"), []byte(strconv.Itoa(tid)), 0)
-		if err != nil && !strings.Contains(err.Error(), "no such process") {
+	for moved := true; moved; {
+		moved = false
+		tids, err := n.Cgroups.Threads(dir, true)
+		if err != nil {
 			return err
+		}
+		in, err := n.TasksOf(control)
+		if err != nil {
+			return err
+		}
+		for _, tid := range tids {
+			if slices.Contains(in, tid) {
+				continue
+			}
+			moved = true
+			err := os.WriteFile(filepath.Join(control, "tasks"), []byte(strconv.Itoa(tid)), 0)
+			if err != nil && !errors.Is(err, syscall.ESRCH) {
+				return err
+			}
 		}
 	}
 	return nil

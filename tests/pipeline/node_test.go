@@ -88,10 +88,19 @@ func running(t *testing.T, changes ...set) *node {
 // show prints what a person would look at.
 func (n *node) show() {
 	daemons := n.Daemons()
+	most := 3000
+	if os.Getenv("STACKS") == "1" { // where is a daemon that hangs?
+		most = 60000
+		for _, d := range daemons {
+			d.Signal(syscall.SIGQUIT)
+		}
+		n.Watcher.Exit()
+		n.Applier.Exit()
+	}
 	for _, d := range daemons[max(0, len(daemons)-6):] {
 		log := d.Log()
-		if len(log) > 3000 {
-			log = "… " + log[len(log)-3000:]
+		if len(log) > most {
+			log = "… " + log[len(log)-most:]
 		}
 		n.t.Logf("%s (pid %d):\n%s", d.Name, d.PID, log)
 	}
