@@ -34,12 +34,13 @@ bench: build ## figures of the start barrier on a whole node; no judgement
 	tests/node/bench
 
 vet:
-	@unformatted=$$(gofmt -l cmd lib state tests); \
+	@unformatted=$$(gofmt -l .); \
 	  [ -z "$$unformatted" ] || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; } >&2
 	$(GO) vet ./...
 
 lint: vet ## gofmt, go vet, staticcheck
 	$(GO) run $(STATICCHECK) ./...
+	cd tests/vm/go && GOWORK=off $(GO) vet ./... && GOWORK=off $(GO) run $(STATICCHECK) ./...
 
 # What the tests and the demo need of a Debian machine beside Go.
 setup:
