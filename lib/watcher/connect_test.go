@@ -18,7 +18,7 @@ func TestSnapshotThenEvents(t *testing.T) {
 	b := newBench(t)
 	r := b.runtime()
 	old, _ := pod(t, r, "old", "app", "side")
-	b.run()
+	w := b.run()
 
 	s := b.out.snapshot(t)
 	if s.begin.Runtime != "containerd" || s.begin.RuntimeVersion != "v2.4.2" || s.begin.Node != "node-1" {
@@ -44,6 +44,9 @@ func TestSnapshotThenEvents(t *testing.T) {
 		if rec.Epoch != s.begin.Epoch || rec.Seq != uint64(6+i) || rec.Pod.UID != "uid-new" {
 			t.Errorf("record %d: %+v", i, rec)
 		}
+	}
+	if st := configured(t, w).pump.state().Barrier; st.Skips != 1 || st.Misses != 0 {
+		t.Errorf("nobody acknowledges on standard output, still a start waited: %+v", st)
 	}
 	start := recs[2].Container
 	if start.State != lifecycle.ContainerCreated || start.PID != 100 || start.ID != ids[0] {

@@ -11,17 +11,14 @@ import (
 )
 
 // podOf takes from NRI's PodSandbox what the pipe tells of it, and nothing
-// else: labels and annotations may hold secrets.
+// else: labels and annotations may hold secrets. An empty uid is the Sender's to
+// fill in.
 func podOf(p *api.PodSandbox) *lifecycle.Pod {
 	if p == nil {
 		return nil
 	}
-	uid := p.GetUid()
-	if uid == "" {
-		uid = p.GetId() // made without the kubelet
-	}
 	return &lifecycle.Pod{
-		ID: p.GetId(), UID: uid, Name: p.GetName(), Namespace: p.GetNamespace(),
+		ID: p.GetId(), UID: p.GetUid(), Name: p.GetName(), Namespace: p.GetNamespace(),
 		CgroupParent: p.GetLinux().GetCgroupParent(), RuntimeHandler: p.GetRuntimeHandler(), PID: int(p.GetPid()),
 	}
 }

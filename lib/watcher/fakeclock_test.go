@@ -10,7 +10,8 @@ type fakeClock struct {
 	mu    sync.Mutex
 	now   time.Time
 	timer map[chan time.Time]time.Time
-	more  *sync.Cond // a timer was set
+	asked []time.Duration // of every After, in order
+	more  *sync.Cond      // a timer was set
 }
 
 func newFakeClock() *fakeClock {
@@ -30,6 +31,7 @@ func (c *fakeClock) After(d time.Duration) (<-chan time.Time, func()) {
 	defer c.mu.Unlock()
 	ch := make(chan time.Time, 1)
 	c.timer[ch] = c.now.Add(d)
+	c.asked = append(c.asked, d)
 	c.more.Broadcast()
 	return ch, func() {
 		c.mu.Lock()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"regexp"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -99,19 +101,28 @@ func keepGoing(t *testing.T, clock *fakeClock) {
 	}()
 }
 
-// TestNoConfigure has the stub's Start hang: registered, never configured.
+// inStart is a stub's Start that waits for its Configure.
+var inStart = regexp.MustCompile(`\[chan receive[^]]*\]:\ngithub\.com/containerd/nri/pkg/stub\.\(\*stub\)\.Start\(`)
+
+// TestNoConfigure has the stub's Start hang: registered, never configured. It
+// is not parallel: no other stub may be there to be mistaken for it.
 func TestNoConfigure(t *testing.T) {
-	t.Parallel()
 	b := newBench(t)
 	clock := newFakeClock()
 	b.opts.Clock = clock
 	m := newMute(t, b.opts.Config.Watcher.NRISocket)
 	b.run()
 	<-m.registered
+	waits := func() bool {
+		stacks := make([]byte, 1<<20)
+		return inStart.Match(stacks[:runtime.Stack(stacks, true)])
+	}
+	eventually(t, "the stub waits for Configure", waits)
 	clock.waitFor(startTimeout)
 	clock.advance(startTimeout)
 	<-m.closed
 	m.close()
+	eventually(t, "the stub waits no more", func() bool { return !waits() })
 
 	r := b.runtime()
 	pod(t, r, "web")
