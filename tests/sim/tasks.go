@@ -137,9 +137,11 @@ func (m *Model) place(t Task, g *group) {
 		p = &proc{start: t.Start}
 		m.procs[t.TGID] = p
 	}
-	m.expand(t.TGID, p)
 	if g == m.root {
 		g = nil
+	}
+	if t.TID == t.TGID || !p.expanded {
+		m.expand(t.TGID, p)
 	}
 	if t.TID == t.TGID {
 		p.group = g

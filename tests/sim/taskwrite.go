@@ -21,7 +21,7 @@ func (m *Model) writeTasks(g *group, data string, by Caller) error {
 		return m.writeTask61(g, data, by)
 	}
 	m.status.clear()
-	m.sync()
+	w := m.beginWrite(g, by)
 	defer m.recount()
 	for rest, more := data, true; more && rest != "" && rest[0] != '\n'; {
 		var item string
@@ -36,7 +36,7 @@ func (m *Model) writeTasks(g *group, data string, by Caller) error {
 			m.status.addf("Invalid pid %d", pid)
 			return syscall.EINVAL
 		}
-		if err := m.move(g, pid, by); err != nil {
+		if err := w.move(pid); err != nil {
 			m.status.addf("Error while processing task %d", pid)
 			return err
 		}
@@ -53,42 +53,78 @@ func (m *Model) writeTask61(g *group, data string, by Caller) error {
 		return syscall.EINVAL
 	}
 	m.status.clear()
-	m.sync()
+	w := m.beginWrite(g, by)
 	defer m.recount()
-	if err := m.move(g, pid, by); err != nil {
+	if err := w.move(pid); err != nil {
 		return err
 	}
 	g.moved = m.clock.Now()
 	return nil
 }
 
-func (m *Model) move(g *group, pid int, by Caller) error {
-	tid := pid
+// tasksWrite is one write to a tasks file.
+type tasksWrite struct {
+	m      *Model
+	g      *group
+	by     Caller
+	synced bool
+}
+
+func (m *Model) beginWrite(g *group, by Caller) *tasksWrite {
+	m.rmids.settle(m.clock.Now())
+	return &tasksWrite{m: m, g: g, by: by}
+}
+
+// sync brings the model up to date, once: what is born after the first move of
+// a write cannot be told from what was there.
+func (w *tasksWrite) sync() {
+	if !w.synced {
+		w.m.sync()
+		w.synced = true
+	}
+}
+
+func (w *tasksWrite) move(pid int) error {
+	m, tid := w.m, pid
 	if pid == 0 {
-		tid = by.TID
+		tid = w.by.TID
 	}
 	t, ok := m.source.Task(tid)
 	if !ok {
 		m.status.addf("No task %d", pid)
 		return syscall.ESRCH
 	}
-	if by.UID != 0 && by.UID != t.UID {
+	if w.by.UID != 0 && w.by.UID != t.UID {
 		m.status.addf("No permission to move task %d", tid)
 		return syscall.EPERM
 	}
 	if tr, ok := m.source.(Tracker); ok && tr.Track(t.TGID) {
-		m.sync() // its children are there already: they must not inherit what follows
+		w.synced = false // its children are there already: they must not inherit what follows
+	}
+	if !m.knownThread(t) {
+		w.sync()
 	}
 	old := m.groupOf(t)
-	if old == g {
+	if old == w.g {
 		return nil
 	}
-	if g.monitoring() && old.control() != g.parent {
+	if w.g.monitoring() && old.control() != w.g.parent {
 		m.status.addf("Can't move task to different control group")
 		return syscall.EINVAL
 	}
-	m.place(t, g)
+	m.place(t, w.g)
 	return nil
+}
+
+// knownThread says whether t is a thread that nobody inherits from here and
+// that the model knows: moving it needs no look at all the others.
+func (m *Model) knownThread(t Task) bool {
+	p := m.procs[t.TGID]
+	if p == nil || t.TID == t.TGID {
+		return false
+	}
+	th, ok := p.threads[t.TID]
+	return ok && th.start == t.Start
 }
 
 // parseInt is kstrtoint(s, 0): one sign, 0x and 0 as prefixes, no blanks.

@@ -333,3 +333,15 @@ func (n *Node) Writing() bool {
 	defer f.Close()
 	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
+
+// StateGroup makes a group of users, and has state and event log given to it.
+func (n *Node) StateGroup(t testing.TB, name string, gid int) {
+	t.Helper()
+	const groups = "/etc/group" // the guest has none
+	n.must(os.WriteFile(groups, fmt.Appendf(nil, "root:x:0:\n%s:x:%d:\n", name, gid), 0o644))
+	t.Cleanup(func() { n.must(os.Remove(groups)) })
+	config, err := os.ReadFile(n.path("config.toml"))
+	n.must(err)
+	config = bytes.Replace(config, []byte("[state]\n"), fmt.Appendf(nil, "[state]\ngroup = %q\n", name), 1)
+	n.must(os.WriteFile(n.path("config.toml"), config, 0o644))
+}

@@ -45,6 +45,8 @@ func (w *world) neighbours() *neighbours {
 		path := filepath.Join(attribution.Root, name)
 		w.must(attribution.Make(path))
 		p := w.Start("")
+		ctrl, _, _ := strings.Cut(path, "/mon_groups/") // into the control group first
+		w.must(attribution.Put(ctrl, p.PID))
 		w.must(attribution.Put(path, p.PID))
 		n.groups[path], n.inodes[path] = p.PID, inode(path)
 	}
@@ -118,6 +120,7 @@ func caseMovedElsewhere(w *world) {
 	w.WantIn(pod.Group, c)
 	// To a control group: the pod's group follows its tasks, and leaves the
 	// schemata that the other tool wants for them.
+	w.give(attribution.Root+"/tool", c)
 	w.give(attribution.Root+"/tool/mon_groups/job", c)
 	w.Sweep()
 	w.WantIn(groupIn("tool", pod.UID), c)

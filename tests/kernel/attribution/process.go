@@ -28,9 +28,18 @@ type Process struct {
 // test's own cgroup.
 func (n *Node) Start(cgroup string) *Process {
 	n.t.Helper()
+	return n.StartAs(cgroup, 0)
+}
+
+// StartAs is Start for another user.
+func (n *Node) StartAs(cgroup string, uid uint32) *Process {
+	n.t.Helper()
 	p := &Process{t: n.t, cmd: exec.Command(filepath.Join(n.Bin, "workload"))}
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if uid != 0 {
+		p.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: uid}
+	}
 	if cgroup != "" {
 		dir, err := os.Open(cgroup)
 		n.must(err)
