@@ -161,36 +161,40 @@ func TestPodRemovedDuringTheJob(t *testing.T) {
 }
 
 // TestStartDuringALongPass: a start meets its barrier while the job is in the
-// middle of a pass: the first process is in its group before it runs.
+// middle of a pass: it gets its turn long before the pass is over, and the
+// first process is in its group before it runs. It is not parallel: the barrier
+// is one second at most, also on a machine with more to do.
 func TestStartDuringALongPass(t *testing.T) {
-	t.Parallel()
-	n := running(t, noLimbo(), rmids(1), with("watcher.heartbeat", `"1s"`))
+	n := running(t, noLimbo(), rmids(1))
 	n.waiting(12, 30*time.Millisecond)
 	n.heartbeat()
 	before := n.status().Watcher
 	done := n.jobUnderWay()
+	outside := 0
 	for i := range 3 {
-		n.born(fmt.Sprintf("s%d", i))
-	}
-	select {
-	case r := <-done:
-		t.Logf("the pass was over before the starts: %d", r.Code)
-	default:
-		if r := <-done; r.Code != 0 {
-			t.Errorf("the job ended with %d: %s", r.Code, r.Err)
+		if !n.born(fmt.Sprintf("s%d", i)) {
+			outside++
 		}
 	}
+	if r := <-done; r.Code != 0 {
+		t.Errorf("the job ended with %d: %s", r.Code, r.Err)
+	}
 	n.settle()
+	first := n.value("SELECT min(seq) FROM events WHERE pod_uid = 's0' AND reconciled_containers = 1")
+	if rest := n.value("SELECT count(*) FROM events WHERE source = 'resctrl-retry' AND seq > ?", first); rest == "0" {
+		t.Error("the start waited for the end of the job's pass")
+	}
 	n.heartbeat()
 	after := n.status().Watcher
-	if after.Hits != before.Hits+3 || after.Misses != before.Misses || after.Skips != before.Skips {
-		t.Errorf("hits, misses, skips: %+v, and %+v before", after, before)
+	hits, misses := after.Hits-before.Hits, after.Misses-before.Misses+after.Skips-before.Skips
+	if hits+misses != 3 || hits == 0 || outside > misses {
+		t.Errorf("%d programs began outside of their group; %d starts were waited for in vain or not at all, %d were not", outside, misses, hits)
 	}
 }
 
-// born starts a container whose program first of all writes down in which
-// group it is: the pod's.
-func (n *node) born(uid string) {
+// born starts a container whose program first of all writes down who is in its
+// pod's group, and says whether the program itself was.
+func (n *node) born(uid string) bool {
 	n.t.Helper()
 	file := filepath.Join(n.Dir, "first-"+uid)
 	box := n.pod(uid)
@@ -200,9 +204,7 @@ func (n *node) born(uid string) {
 	text, err := os.ReadFile(file)
 	n.must(err)
 	pid, tasks, _ := strings.Cut(string(text), "\n")
-	if !strings.Contains("\n"+tasks, "\n"+pid+"\n") {
-		n.t.Errorf("process %s of %s began outside of its group; in it are %q", pid, uid, tasks)
-	}
+	return strings.Contains("\n"+tasks, "\n"+pid+"\n")
 }
 
 // heartbeat waits for the next heartbeat that says the present figures.
@@ -223,12 +225,16 @@ func (n *node) heartbeat() {
 	})
 }
 
-// TestStartBarrier: without a job beside it, and with every start at once.
+// TestStartBarrier: without a job beside it; and without an applier. Whether a
+// start is answered in time is the machine's business; that one which was has
+// its program in its group from the beginning is ours.
 func TestStartBarrier(t *testing.T) {
-	t.Parallel()
 	n := running(t)
+	outside := 0
 	for i := range 4 {
-		n.born(fmt.Sprintf("s%d", i))
+		if !n.born(fmt.Sprintf("s%d", i)) {
+			outside++
+		}
 	}
 	n.Applier.Kill() // nobody to wait for: the container starts all the same
 	n.logged(n.Watcher, "no longer reads the pipe", 1)
@@ -237,8 +243,9 @@ func TestStartBarrier(t *testing.T) {
 	n.last("alone", "Exists 1/1")
 	n.settle()
 	n.heartbeat()
-	if w := n.status().Watcher; w.Hits != 4 || w.Misses != 0 || w.Skips != 1 {
-		t.Errorf("hits, misses, skips: %+v", w)
+	w := n.status().Watcher
+	if w.Hits == 0 || w.Hits+w.Misses+w.Skips != 5 || w.Skips == 0 || outside > w.Misses+w.Skips-1 {
+		t.Errorf("%d programs began outside of their group; hits, misses, skips: %+v", outside, w)
 	}
 }
 

@@ -67,7 +67,7 @@ func TestAnswerLost(t *testing.T) {
 	second := replies.next(first)
 	n.put(pipe, snapshot("e2", first, "ghost")) // too late for that one
 	whole := snapshot("e3", second, "ghost")
-	n.put(pipe, whole[:strings.LastIndex(strings.TrimRight(whole, "\n"), "\n")+20]) // cut off
+	n.put(pipe, whole[:strings.LastIndex(strings.TrimRight(whole, "\n"), "\n")+20]+"\n") // cut off
 	n.put(pipe, snapshot("e4", replies.next(second), "real"))
 	n.history("real", "Exists 0/0")
 	n.nothingOf("ghost")
