@@ -125,6 +125,15 @@ func TestGateHoldsTheProgramUntilTheCallbackReturned(t *testing.T) {
 		if !slices.Equal(pids, []int{int(c.Pid)}) {
 			t.Errorf("at its start the cgroup holds %v, not %d", pids, c.Pid)
 		}
+		// A program that was let go would have run in the time of three others.
+		for range 3 {
+			other, err := startProcess([]string{"exit"}, false, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			<-other.exited
+		}
 		if _, err := os.Stat(mark); err == nil {
 			t.Error("the program ran before StartContainer had returned")
 		}
@@ -280,4 +289,25 @@ func childOfUs(t *testing.T, pid int) bool {
 	must(t, err)
 	_, after, _ := strings.Cut(string(text), ") ")
 	return strings.Fields(after)[1] == strconv.Itoa(os.Getpid())
+}
+
+func TestDiedWhileTheRuntimeWasDown(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t, Options{})
+	pod, err := r.RunPod("web", "ns", "u1", PodOptions{})
+	must(t, err)
+	c, err := r.CreateContainer(pod, "app", ContainerOptions{Workload: []string{"exit", "0"}})
+	must(t, err)
+	must(t, r.StartContainer(c))
+	r.Down()
+	_, err = r.Wait(within(t), c)
+	must(t, err)
+	must(t, r.Up())
+	p := &recorder{}
+	p.connect(t, r.opts.SocketPath)
+	p.wantSync(t, "web 0")
+	must(t, r.RemoveContainer(c))
+	if told := p.take(); len(told) != 0 {
+		t.Errorf("told: %q", told)
+	}
 }
