@@ -132,6 +132,9 @@ func caseControlCPUs(w *world) {
 		w.write("g/mon_groups/m/cpus", "1", syscall.EINVAL)
 		w.write("g/mon_groups/m/cpus", "2")
 	}
+	w.write("g/cpus", "0")
+	w.wantFile("cpus", all)
+	w.write("g/cpus", "2")
 	w.rmdir("g")
 	w.wantFile("cpus", all)
 }

@@ -34,7 +34,8 @@ func caseClosids(w *world) {
 	}
 	w.clearStatus()
 	w.mkdir("more", syscall.ENOSPC)
-	w.status("Out of CLOSIDs\n")
+	w.mkdir("more", syscall.ENOSPC)
+	w.status("Out of CLOSIDs\nOut of CLOSIDs\n")
 	if w.monitoring && w.rmids > w.closids {
 		w.mkdir("mon_groups/m")
 	}

@@ -24,10 +24,15 @@ func TestTIDUsedAgain(t *testing.T) {
 	pid := w.script.Spawn()
 	tid := w.script.Clone(pid)
 	w.want(w.write("mon_groups/m/tasks", fmt.Sprintf("%d,%d", pid, tid)), nil, "write")
+	w.want(w.write("tasks", fmt.Sprint(pid)), nil, "write")
 	task, _ := w.script.Task(tid)
-	task.Start = 0 // a new one
+	task.Start, task.Creator = 0, 0 // a new one
 	w.script.Put(task)
-	w.wantGroup(tid, "res:/ mon:m") // its leader's
+	w.wantGroup(tid, "res:/ mon:") // its leader's
+	if got := w.read("mon_groups/m/tasks"); got != "" {
+		t.Fatalf("the group has %q", got)
+	}
+	w.want(w.write("mon_groups/m/tasks", fmt.Sprint(pid)), nil, "write")
 	w.script.Put(sim.Task{TID: pid, PPID: 1})
 	w.wantGroup(pid, "res:/ mon:")
 }

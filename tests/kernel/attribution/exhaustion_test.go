@@ -26,7 +26,7 @@ func TestExhaustion(t *testing.T) {
 	}
 	runCases(t, []oneCase{
 		{"the pod that has failed longest is served first, by the first pass that finds an RMID", caseOldestFirst},
-		{"thirty pods come and go: no RMID leaks", caseComeAndGo},
+		{"thirty pods come and go for a minute: no RMID leaks", caseComeAndGo},
 	})
 }
 
@@ -91,8 +91,11 @@ func (w *world) pass(oldest *attribution.Pod, waiting int) (waits bool) {
 func (w *world) status(used, failed int) {
 	w.Helper()
 	var s struct {
-		Resctrl struct{ Used, RMIDs int }
-		Pods    struct{ Failed map[string]int }
+		Resctrl struct {
+			Used  int `json:"rmids_used"`
+			RMIDs int
+		}
+		Pods struct{ Failed map[string]int }
 	}
 	text := w.Ctl("status", "--json")
 	w.must(json.Unmarshal([]byte(text), &s))
@@ -104,29 +107,28 @@ func (w *world) status(used, failed int) {
 	}
 }
 
+// caseComeAndGo keeps up to thirty pods on seven RMIDs for a minute.
 func caseComeAndGo(w *world) {
 	w.StartApplier()
 	random := rand.New(rand.NewPCG(1, 2))
 	var alive []*attribution.Pod
-	come := func(i int) {
-		pod, _ := w.RunPod(fmt.Sprintf("come%d", i))
-		pod.Create().Start()
-		alive = append(alive, pod)
-	}
 	leave := func() {
 		i := random.IntN(len(alive))
 		alive[i].Remove()
 		alive = slices.Delete(alive, i, i+1)
 	}
-	const pods = 30
-	passes, most := 0, 0
-	begin := time.Now()
-	for i := range pods {
-		come(i)
-		if most = max(most, len(alive)); len(alive) > 4 && random.IntN(3) > 0 {
+	came, most, passes := 0, 0, 0
+	for begin := time.Now(); came < 30 || time.Since(begin) < time.Minute; {
+		if came < 30 || len(alive) < 5 || len(alive) < 30 && random.IntN(2) > 0 {
+			pod, _ := w.RunPod(fmt.Sprintf("come%d", came))
+			pod.Create().Start()
+			alive = append(alive, pod)
+			came++
+			most = max(most, len(alive))
+		} else {
 			leave()
 		}
-		if i%3 == 2 {
+		if random.IntN(6) == 0 {
 			w.Retry()
 			passes++
 		}
@@ -145,6 +147,9 @@ func caseComeAndGo(w *world) {
 		return nil
 	})
 	w.Settled()
+	if got := w.Value("SELECT count(*) FROM pods WHERE group_state = 'Exists'"); got != fmt.Sprint(rmids-1) {
+		w.Errorf("%s pods are served with %d RMIDs", got, rmids)
+	}
 	for len(alive) > 0 {
 		leave()
 	}
@@ -155,7 +160,7 @@ func caseComeAndGo(w *world) {
 		return nil
 	})
 	w.Settled()
-	w.Logf("%d pods, at most %d at once on %d RMIDs, %d passes, in %v", pods, most, rmids, passes, time.Since(begin).Round(time.Second))
+	w.Logf("%d pods came and went, at most %d at once on %d RMIDs, %d passes of the job, %d events", came, most, rmids, passes, len(w.Events()))
 	if left := attribution.OurGroups(); len(left) > 0 {
 		w.Errorf("groups left: %v", left)
 	}
