@@ -113,16 +113,16 @@ func savePodState(tx *sql.Tx, p *rules.PodState) error {
 }
 
 func savePod(tx *sql.Tx, p *rules.Pod) error {
-	_, err := tx.Exec(`INSERT INTO pods (pod_uid, namespace, name, group_state, group_path, reason, removing,
+	_, err := tx.Exec(`INSERT INTO pods (pod_uid, namespace, name, group_state, group_path, reason, last_error, removing,
 			total_containers, reconciled_containers, failed_since, attempts, missing_since, created_at, updated_at)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (pod_uid) DO UPDATE SET namespace = excluded.namespace, name = excluded.name,
 			group_state = excluded.group_state, group_path = excluded.group_path, reason = excluded.reason,
-			removing = excluded.removing, total_containers = excluded.total_containers,
+			last_error = excluded.last_error, removing = excluded.removing, total_containers = excluded.total_containers,
 			reconciled_containers = excluded.reconciled_containers, failed_since = excluded.failed_since,
 			attempts = excluded.attempts, missing_since = excluded.missing_since,
 			created_at = excluded.created_at, updated_at = excluded.updated_at`,
-		p.UID, p.Namespace, p.Name, string(p.GroupState), p.GroupPath, string(p.Reason), p.Removing,
+		p.UID, p.Namespace, p.Name, string(p.GroupState), p.GroupPath, string(p.Reason), p.LastError, p.Removing,
 		p.Total, p.Reconciled, nullTime(p.FailedSince), p.Attempts,
 		sql.NullInt64{Int64: int64(p.MissingSince), Valid: p.MissingSince != 0}, formatTime(p.CreatedAt), formatTime(p.UpdatedAt))
 	if err != nil {

@@ -157,7 +157,7 @@ func TestMeta(t *testing.T) {
 	if err := s.SetMeta(ctx, map[string]string{"boot_id": "b2"}); err != nil {
 		t.Fatal(err)
 	}
-	for key, want := range map[string]string{"boot_id": "b2", "x": "", "log": s.LogID(), "schema": "1"} {
+	for key, want := range map[string]string{"boot_id": "b2", "x": "", "log": s.LogID(), "schema": "2"} {
 		if v, ok, err := s.Meta(ctx, key); v != want || !ok || err != nil {
 			t.Errorf("meta %s = %q, %v, %v, want %q", key, v, ok, err, want)
 		}

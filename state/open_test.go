@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nri-resctrl/nri-resctrl/lib/rules"
 )
 
 // filledAt makes a database of some pods and events, and closes it.
@@ -219,7 +221,7 @@ func TestNewerDatabaseIsRefused(t *testing.T) {
 	before, _ := os.ReadFile(path)
 	_, err := Open(path, Options{})
 	var newer *NewerError
-	if !errors.As(err, &newer) || newer.Found != 99 || newer.Known != 1 || newer.Path != path {
+	if !errors.As(err, &newer) || newer.Found != 99 || newer.Known != 2 || newer.Path != path {
 		t.Fatalf("Open = %v", err)
 	}
 	if !strings.Contains(err.Error(), "install the newer") {
@@ -254,14 +256,15 @@ func TestMigrationsGoForwardAndAreWholeOrNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken := append(known, migration{2, "0002_broken.sql", "ALTER TABLE pods ADD COLUMN colour TEXT; SELECT nonsense"})
-	if err := migrate(ctx, db, path, broken); err == nil || !strings.Contains(err.Error(), "0002_broken.sql") {
+	next := len(known) + 1
+	broken := append(known, migration{next, "9999_broken.sql", "ALTER TABLE pods ADD COLUMN colour TEXT; SELECT nonsense"})
+	if err := migrate(ctx, db, path, broken); err == nil || !strings.Contains(err.Error(), "9999_broken.sql") {
 		t.Fatalf("broken migration = %v", err)
 	}
-	if v, err := schemaVersion(ctx, db, path, 1); v != 1 || err != nil {
+	if v, err := schemaVersion(ctx, db, path, len(known)); v != len(known) || err != nil {
 		t.Fatalf("after a broken migration: version %d, %v", v, err)
 	}
-	good := append(known, migration{2, "0002_good.sql", "ALTER TABLE pods ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'"})
+	good := append(known, migration{next, "9999_good.sql", "ALTER TABLE pods ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'"})
 	if err := migrate(ctx, db, path, good); err != nil {
 		t.Fatal(err)
 	}
@@ -346,5 +349,41 @@ func TestStrangePaths(t *testing.T) {
 	filledAt(t, filepath.Dir(path))
 	if _, err := os.Stat(path); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestOlderSchema: a database of the first schema is opened with all its rows.
+func TestOlderSchema(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	known, err := knownMigrations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := openPool(path, time.Second, "immediate", "FULL", "")
+	if err := migrate(t.Context(), db, path, known[:1]); err != nil {
+		t.Fatal(err)
+	}
+	const day = "2026-01-01T00:00:00.000000000Z"
+	if _, err := db.Exec(`INSERT INTO pods (pod_uid, namespace, name, group_state, group_path, reason, created_at, updated_at)
+		VALUES ('old', 'ns', 'n', 'Failed', '/g', 'capacity', ?, ?); INSERT INTO meta VALUES ('log', 'first')`, day, day); err != nil {
+		t.Fatal(err)
+	}
+	db.Close()
+	s, err := Open(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	p, err := s.Pod(t.Context(), "old")
+	if err != nil || p == nil || p.Pod.Reason != "capacity" || s.LogID() != "first" {
+		t.Fatalf("pod %+v, log %q, %v", p, s.LogID(), err)
+	}
+	p.Pod.LastError = "Out of RMIDs"
+	if err := s.Commit(t.Context(), Batch{Pods: []*rules.PodState{p}}); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := s.Pod(t.Context(), "old"); err != nil || again.Pod.LastError != "Out of RMIDs" {
+		t.Errorf("pod %+v, %v", again, err)
 	}
 }

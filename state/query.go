@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	podColumns = `pod_uid, namespace, name, group_state, group_path, reason, removing, total_containers,
+	podColumns = `pod_uid, namespace, name, group_state, group_path, reason, last_error, removing, total_containers,
 		reconciled_containers, failed_since, attempts, missing_since, created_at, updated_at`
 	containerColumns = `container_id, sandbox_id, pod_uid, name, state, reason, reconciled, cgroup_path,
 		tasks, attempts, last_error, created_at, updated_at`
@@ -204,7 +204,7 @@ func scanPod(row interface{ Scan(...any) error }) (rules.Pod, error) {
 	var failed sql.NullString
 	var missing sql.NullInt64
 	var created, updated string
-	err := row.Scan(&p.UID, &p.Namespace, &p.Name, &p.GroupState, &p.GroupPath, &p.Reason, &p.Removing, &p.Total,
+	err := row.Scan(&p.UID, &p.Namespace, &p.Name, &p.GroupState, &p.GroupPath, &p.Reason, &p.LastError, &p.Removing, &p.Total,
 		&p.Reconciled, &failed, &p.Attempts, &missing, &created, &updated)
 	if err != nil {
 		return p, err

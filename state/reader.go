@@ -151,6 +151,7 @@ type PodRow struct {
 	GroupState           string  `json:"group_state"`
 	GroupPath            string  `json:"group_path"` // of a Failed pod: where it is to be made
 	Reason               string  `json:"reason"`     // of a Failed pod
+	LastError            string  `json:"last_error"` // of a Failed pod: what failed, and the kernel's own words
 	Removing             bool    `json:"removing"`   // ended; its group is still to be removed
 	TotalContainers      int     `json:"total_containers"`
 	ReconciledContainers int     `json:"reconciled_containers"`
@@ -164,10 +165,10 @@ type PodRow struct {
 // Pods are all pods, also those that are being removed, by namespace and name.
 func (r *Reader) Pods(ctx context.Context) ([]PodRow, error) {
 	return query(ctx, r.db, func(p *PodRow) []any {
-		return []any{&p.PodUID, &p.Namespace, &p.Name, &p.GroupState, &p.GroupPath, &p.Reason, &p.Removing,
+		return []any{&p.PodUID, &p.Namespace, &p.Name, &p.GroupState, &p.GroupPath, &p.Reason, &p.LastError, &p.Removing,
 			&p.TotalContainers, &p.ReconciledContainers, &p.FailedSince, &p.Attempts, &p.MissingSince,
 			&p.CreatedAt, &p.UpdatedAt}
-	}, `SELECT pod_uid, namespace, name, group_state, group_path, reason, removing, total_containers,
+	}, `SELECT pod_uid, namespace, name, group_state, group_path, reason, last_error, removing, total_containers,
 			reconciled_containers, failed_since, attempts, missing_since, created_at, updated_at
 		FROM pods ORDER BY namespace, name, created_at, pod_uid`)
 }
@@ -289,6 +290,7 @@ type Summary struct {
 	PodsExists, PodsRemoving int
 	PodsFailed               map[string]int // by reason
 	OldestFailure            string         // time; "" where no pod is Failed
+	OldestError              string         // why that one failed, with the kernel's own words
 	Containers               map[string]int // by state
 	Unreconciled             map[string]int // Partial ones by reason
 	LastEvent                int64          // seq of the last event ever; 0: none yet
@@ -312,7 +314,8 @@ func (r *Reader) Summary(ctx context.Context) (*Summary, error) {
 		return nil, classify(err)
 	}
 	err = tx.QueryRowContext(ctx, `SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0),
-			coalesce((SELECT time FROM events ORDER BY seq DESC LIMIT 1), '')`).Scan(&s.LastEvent, &s.LastEventTime)
+			coalesce((SELECT time FROM events ORDER BY seq DESC LIMIT 1), ''),
+			coalesce((SELECT last_error FROM failed_pods LIMIT 1), '')`).Scan(&s.LastEvent, &s.LastEventTime, &s.OldestError)
 	if err != nil {
 		return nil, classify(err)
 	}

@@ -42,6 +42,9 @@ func (a *app) pods(ctx context.Context) error {
 			group = "removing"
 		case p.Reason != "":
 			where = fmt.Sprintf("%s, since %s, %d attempts", p.Reason, a.agePtr(p.FailedSince), p.Attempts)
+			if p.LastError != "" {
+				where += ": " + p.LastError
+			}
 		}
 		rows = append(rows, []string{p.Namespace, p.Name, p.PodUID, group,
 			fmt.Sprintf("%d/%d", p.ReconciledContainers, p.TotalContainers), a.age(p.UpdatedAt), where})

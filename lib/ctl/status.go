@@ -89,6 +89,7 @@ type PodsStatus struct {
 	Failed      map[string]int `json:"failed"` // by reason
 	Removing    int            `json:"removing"`
 	FailedSince string         `json:"failed_since,omitempty"` // the oldest failure
+	FailedError string         `json:"failed_error,omitempty"` // why the oldest failed, with the kernel's own words
 }
 
 // ContainerStatus counts containers.
@@ -184,7 +185,7 @@ func (a *app) resctrlStatus() ResctrlStatus {
 
 // fromState fills in what the state knows.
 func (a *app) fromState(s *Status, sum *state.Summary) {
-	s.Pods = &PodsStatus{Exists: sum.PodsExists, Failed: sum.PodsFailed, Removing: sum.PodsRemoving, FailedSince: sum.OldestFailure}
+	s.Pods = &PodsStatus{Exists: sum.PodsExists, Failed: sum.PodsFailed, Removing: sum.PodsRemoving, FailedSince: sum.OldestFailure, FailedError: sum.OldestError}
 	s.Containers = &ContainerStatus{ByState: sum.Containers, Partial: sum.Unreconciled}
 	exported, _ := strconv.ParseInt(sum.Meta[metaExportSeq], 10, 64)
 	s.Events = &EventsStatus{Log: sum.Meta[metaLog], Seq: sum.LastEvent, Time: sum.LastEventTime,

@@ -154,6 +154,9 @@ func (a *app) problems(s *Status) {
 			say("pods have no group (%s: %d): journalctl -u resctrl-applier says on which path, and what to do", reason, s.Pods.Failed[reason])
 		}
 	}
+	if s.Pods != nil && s.Pods.FailedError != "" {
+		say("the oldest of these failures: %s", s.Pods.FailedError)
+	}
 	if s.Events != nil && s.Events.Lag > 0 && s.Applier.State == stopped {
 		say("%d events are not in %s: the applier and the retry job append them", s.Events.Lag, a.cfg.Events.Path)
 	} else if s.Events != nil && s.Events.Lag > maxLag {

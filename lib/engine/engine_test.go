@@ -495,3 +495,25 @@ func TestMoveThatFails(t *testing.T) {
 		})
 	}
 }
+
+func TestTheKernelsReasonIsKept(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, fewRMIDs)
+	r.exhaust()
+	r.runtimeRun("a", "s1")
+	r.event(lifecycle.RunPodSandbox, "s1", "")
+	lastError := func() string {
+		p, err := r.eng.Store.Pod(t.Context(), "a")
+		r.must(err)
+		return p.Pod.LastError
+	}
+	if why := lastError(); !strings.Contains(why, "Out of RMIDs") || !strings.Contains(why, "ENOSPC") {
+		t.Errorf("last_error %q", why)
+	}
+	r.must(r.os.Rmdir(root + "/mon_groups/toola"))
+	r.clock.Advance(2 * time.Second)
+	r.retryAll()
+	if why := lastError(); why != "" {
+		t.Errorf("last_error of a pod with its group: %q", why)
+	}
+}

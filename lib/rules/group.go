@@ -9,7 +9,7 @@ const maxAssigns = 3
 func (t *turn) makeGroup() bool {
 	o := t.r.Hands.MakeGroup(t.Pod)
 	if o.Reason != "" {
-		t.fail(o.Reason)
+		t.fail(o.Reason, o.Err)
 		t.Pod.Attempts++
 		return false
 	}
@@ -23,17 +23,18 @@ func (t *turn) makeGroup() bool {
 // have records that the group is at path.
 func (t *turn) have(path string) {
 	t.Pod.GroupState, t.Pod.GroupPath, t.Pod.Reason = GroupExists, path, ""
+	t.Pod.LastError = ""
 	t.Pod.FailedSince, t.Pod.Attempts = zeroTime, 0
 	t.reason = ""
 }
 
 // fail records that the pod has no group: nothing of it is reconciled.
-func (t *turn) fail(reason Reason) {
+func (t *turn) fail(reason Reason, why string) {
 	t.reason = reason
 	if t.Pod.GroupState == GroupExists {
 		t.lost()
 	}
-	t.Pod.GroupState, t.Pod.Reason = GroupFailed, reason
+	t.Pod.GroupState, t.Pod.Reason, t.Pod.LastError = GroupFailed, reason, why
 	if t.Pod.FailedSince.IsZero() {
 		t.Pod.FailedSince = t.now
 	}
@@ -103,7 +104,7 @@ func (t *turn) mend(c *Container, o AssignOutcome) bool {
 		t.makeGroup()
 		return true
 	case o.Reason == ReasonNotMounted:
-		t.fail(ReasonNotMounted)
+		t.fail(ReasonNotMounted, o.Err)
 		return true
 	case o.InGroup == 0 && len(o.Foreign) > 0 && t.unused(c):
 		return t.follow(mostTasks(o.Foreign))
@@ -137,7 +138,7 @@ func (t *turn) follow(controlGroup string) bool {
 		t.refill = true
 	case o.Gone || o.Reason == ReasonNotMounted:
 		t.Pod.GroupPath = o.Path
-		t.fail(o.Reason)
+		t.fail(o.Reason, o.Err)
 	default:
 		return false
 	}

@@ -42,6 +42,7 @@ type Pod struct {
 	GroupState GroupState
 	GroupPath  string // where the group is, or where it is to be made
 	Reason     Reason // of a Failed group
+	LastError  string // of a Failed group: what failed, with the kernel's own words
 	Removing   bool   // ended; its group could not be removed yet
 	// Counters as last told; always those of the containers.
 	Total      int

@@ -85,7 +85,7 @@ func (t *turn) snapshotGroup(path string, found, skip bool) {
 	case found:
 		t.have(path)
 	case skip:
-		t.fail(ReasonCapacity)
+		t.fail(ReasonCapacity, "not tried: a pod before it in the snapshot found no free RMID")
 	default:
 		t.makeGroup()
 	}
