@@ -10,7 +10,7 @@ DESTDIR ?=
 
 export CGO_ENABLED = 1
 
-.PHONY: help build test setup vet lint demo test-kernel test-node test-logs bench install uninstall deb clean
+.PHONY: help build test setup vet lint demo test-kernel test-node test-faults test-logs bench install uninstall deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -23,6 +23,10 @@ test: setup vet ## everything that needs no virtual machine, with the race detec
 
 demo: setup ## the whole pipeline on simulators, as a short story; a minute
 	$(GO) run ./tests/demo
+
+test-faults: setup ## the programs under every fault made from outside; LONG=1 for all of it
+	$(GO) vet -tags faults ./tests/faults/...
+	$(GO) test -count=1 -v -tags faults -timeout $(if $(filter 1,$(LONG)),10h,20m) $(TESTFLAGS) ./tests/faults/...
 
 test-kernel: ## on real kernels (6.12, 6.1), in small virtual machines
 	tests/vm/test-kernel $(TESTFLAGS)

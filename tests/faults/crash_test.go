@@ -1,0 +1,237 @@
+//go:build faults
+
+package faults
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/nri-resctrl/nri-resctrl/tests/faults/tracer"
+	"github.com/nri-resctrl/nri-resctrl/tests/sim"
+	"github.com/nri-resctrl/nri-resctrl/tests/world"
+)
+
+// storyEnd is what the node has after the story.
+var storyEnd = map[string]string{"a": "Exists 1/1", "b": "Exists 1/1", "c": "Exists 1/1", "d": "Exists 0/0", "e": "Exists 1/1"}
+
+// story is a short life of pods: present ones, new ones, one whose tasks are
+// in another control group, one that waits for an RMID, one that ends.
+func (c *cell) story() string {
+	w := c.wire()
+	w.snapshot("", []fields{c.pod("a"), c.pod("z")}, []fields{c.container("a1", "RUNNING"), c.container("z1", "RUNNING")})
+	life := func(event, pod, container, state string) {
+		f := fields{"pod": c.pod(pod)}
+		if container != "" {
+			f["container"] = c.container(container, state)
+		}
+		w.put(event, f)
+	}
+	start := func(pod, container string) {
+		life("POST_CREATE_CONTAINER", pod, container, "CREATED-NO-PID")
+		life("START_CONTAINER", pod, container, "CREATED")
+		life("POST_START_CONTAINER", pod, container, "RUNNING")
+	}
+	life("RUN_POD_SANDBOX", "b", "", "")
+	start("b", "b1")
+	life("RUN_POD_SANDBOX", "c", "", "")
+	start("c", "c1")
+	life("RUN_POD_SANDBOX", "d", "", "")
+	life("RUN_POD_SANDBOX", "e", "", "") // no RMID
+	start("a", "a2")
+	life("STOP_CONTAINER", "a", "a1", "STOPPED")
+	life("STOP_CONTAINER", "z", "z1", "STOPPED")
+	life("STOP_POD_SANDBOX", "z", "", "")
+	life("REMOVE_CONTAINER", "z", "z1", "UNKNOWN")
+	life("REMOVE_POD_SANDBOX", "z", "", "")
+	start("e", "e1")
+	life("REMOVE_CONTAINER", "a", "a1", "UNKNOWN")
+	return w.String()
+}
+
+// present is the snapshot of the node after the story.
+func (c *cell) present() string {
+	w := c.wire()
+	w.snapshot("", []fields{c.pod("a"), c.pod("b"), c.pod("c"), c.pod("d"), c.pod("e")}, []fields{
+		c.container("a2", "RUNNING"), c.container("b1", "RUNNING"), c.container("c1", "RUNNING"), c.container("e1", "RUNNING")})
+	return w.String()
+}
+
+// crash is one run with a kill.
+type crash struct {
+	plan   tracer.Plan
+	rotate bool        // the log is rotated before the recovery
+	second tracer.Plan // a kill in the recovery, too
+	// toTheEnd removes every pod afterwards; LONG always does.
+	toTheEnd bool
+}
+
+func (k crash) String() string {
+	s := fmt.Sprintf("%s %d %s", k.plan.Point, k.plan.N, k.plan.Moment)
+	if k.rotate {
+		s += ", rotated"
+	}
+	if k.second.N > 0 {
+		s += fmt.Sprintf(", then %s %d %s", k.second.Point, k.second.N, k.second.Moment)
+	}
+	return s
+}
+
+func stdin(c *cell, p tracer.Plan, input string) outcome {
+	return c.run(p, input, world.ApplierProgram, "--stdin")
+}
+
+// try makes one crash, and judges what the recovery made of it. It says
+// whether the kill happened.
+func (c *cell) try(k crash) (reached bool, err error) {
+	c.sweep()
+	first := stdin(c, k.plan, c.story())
+	if reached = first.Hit != ""; !reached && first.code != 0 {
+		return false, fmt.Errorf("the story ended with %d: %s", first.code, first.log)
+	}
+	logs := []string{c.EventLog() + ".1", c.EventLog()}
+	if k.rotate {
+		if err := os.Rename(c.EventLog(), logs[0]); err != nil && !os.IsNotExist(err) {
+			return reached, err
+		}
+	}
+	said := ""
+	if k.second.N > 0 {
+		o := stdin(c, k.second, c.present())
+		said = o.Hit + "\n" + o.log
+	}
+	last := stdin(c, tracer.Plan{}, c.present())
+	said += last.log
+	if last.code != 0 {
+		return reached, fmt.Errorf("killed at %q, the recovery ended with %d: %s", first.Hit, last.code, said)
+	}
+	if err := c.expect(storyEnd, logs...); err != nil {
+		return reached, fmt.Errorf("killed at %q: %w\n%s%s", first.Hit, err, first.log, said)
+	}
+	if !k.toTheEnd && !long {
+		return reached, nil
+	}
+	w := c.wire()
+	w.snapshot("", nil, nil)
+	end := stdin(c, tracer.Plan{}, w.String())
+	if err := c.expect(nil, logs...); err != nil || end.code != 0 {
+		return reached, fmt.Errorf("killed at %q, at the end of all pods (%d): %v\n%s", first.Hit, end.code, err, end.log)
+	}
+	return reached, nil
+}
+
+// crashes lists every crash of a life whose calls were counted.
+func crashes(calls map[string]int) []crash {
+	var all []crash
+	for _, p := range tracer.Points() {
+		for n := 1; n <= calls[p.Name]; n++ {
+			for _, m := range []tracer.Moment{tracer.Before, tracer.After, tracer.Half} {
+				if m != tracer.Half || p.Writes() {
+					all = append(all, crash{plan: tracer.Plan{Point: p.Name, N: n, Moment: m}})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// choose takes at least one crash of each point and moment, and some more, by
+// the dice; LONG takes all.
+func choose(all []crash, some int, r *rand.Rand) []crash {
+	if long {
+		return all
+	}
+	mixed := slices.Clone(all)
+	r.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+	seen := map[string]bool{}
+	var kinds, rest []crash
+	for _, k := range mixed {
+		if key := k.plan.Point + string(k.plan.Moment); !seen[key] {
+			seen[key] = true
+			kinds = append(kinds, k)
+		} else {
+			rest = append(rest, k)
+		}
+	}
+	return append(kinds, rest[:min(len(rest), max(0, some-len(kinds)))]...)
+}
+
+// mustReach are the points that the story reaches; the others depend on the
+// database.
+var mustReach = []string{"mkdir", "rmdir", "rename", "task", "wal", "database", "log", "syncstate", "synclog", "flock"}
+
+// TestApplierCrashPoints kills the applier at each step that leaves a trace.
+func TestApplierCrashPoints(t *testing.T) {
+	c := newCell(t, nil)
+	whole := stdin(c, tracer.Plan{}, c.story())
+	if err := c.expect(storyEnd); err != nil || whole.code != 0 {
+		t.Fatalf("without a kill (exit code %d): %v\n%s", whole.code, err, whole.log)
+	}
+	t.Logf("the story's calls: %v", whole.Calls)
+	for _, point := range mustReach {
+		if whole.Calls[point] == 0 {
+			t.Errorf("the story has no %s", point)
+		}
+	}
+	all := crashes(whole.Calls)
+	var chosen []crash
+	for _, seed := range seeds {
+		r := dice(seed, "crash")
+		for _, k := range choose(all, 35, r) {
+			k.rotate = r.IntN(3) == 0
+			k.toTheEnd = r.IntN(4) == 0
+			if r.IntN(3) == 0 {
+				k.second = all[r.IntN(len(all))].plan
+			}
+			chosen = append(chosen, k)
+		}
+	}
+	t.Logf("%d crash points, %d crashes chosen", len(all), len(chosen))
+	inCells(t, 2, nil, chosen)
+}
+
+// TestApplierCrashPointsWithoutRename is the same on Linux 6.1, where a group
+// that follows its tasks is removed and made again.
+func TestApplierCrashPointsWithoutRename(t *testing.T) {
+	old := func(o *world.Options) { *o.Sim = sim.Kernel61Config(); o.Sim.NumRMIDs = 7 }
+	c := newCell(t, old)
+	whole := stdin(c, tracer.Plan{}, c.story())
+	if err := c.expect(storyEnd); err != nil || whole.code != 0 {
+		t.Fatalf("without a kill (exit code %d): %v\n%s", whole.code, err, whole.log)
+	}
+	var groups []crash
+	for _, k := range crashes(whole.Calls) {
+		if slices.Contains([]string{"mkdir", "rmdir", "rename", "task"}, k.plan.Point) {
+			groups = append(groups, k)
+		}
+	}
+	inCells(t, 2, old, choose(groups, 12, dice(seeds[1], "crash61")))
+}
+
+// inCells makes the crashes on a few nodes at once. A crash whose point is not
+// reached fails.
+func inCells(t *testing.T, cells int, change func(*world.Options), all []crash) {
+	t.Helper()
+	jobs := make(chan crash)
+	var wg sync.WaitGroup
+	for range cells {
+		c := newCell(t, change)
+		wg.Go(func() {
+			for k := range jobs {
+				if reached, err := c.try(k); err != nil {
+					t.Errorf("%v: %v", k, err)
+				} else if !reached {
+					t.Errorf("%v: the point was not reached", k)
+				}
+			}
+		})
+	}
+	for _, k := range all {
+		jobs <- k
+	}
+	close(jobs)
+	wg.Wait()
+}
