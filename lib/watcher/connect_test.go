@@ -78,6 +78,7 @@ func TestUpBeforeItsRuntime(t *testing.T) {
 	if s := b.out.snapshot(t); len(s.pods) == 0 {
 		b.out.want(t, lifecycle.RunPodSandbox)
 	}
+	eventually(t, "it is said", func() bool { return b.log.count("synchronized with the runtime") > 0 })
 	if n := b.log.count("synchronized with the runtime"); n != 1 {
 		t.Errorf("that it is connected was said %d times", n)
 	}
