@@ -8,6 +8,15 @@ var groupCases = []oneCase{
 	{"a removed monitoring group leaves its tasks", monitoring, caseRemoveMonitoring},
 	{"a removed monitoring group leaves its tasks in its control group", monitoring | allocation, caseRemoveInControl},
 	{"a removed control group takes all with it", monitoring | allocation, caseRemoveControl},
+	{"a group in use can be removed", monitoring, func(w *world) {
+		w.mkdir("mon_groups/m")
+		unlock, err := w.face.lock("mon_groups/m")
+		w.want(err, ok, "flock")
+		defer unlock()
+		f := w.open("mon_groups/m/tasks", syscall.O_RDONLY)
+		defer f.close()
+		w.rmdir("mon_groups/m")
+	}},
 	{"what cannot be removed", monitoring, caseNotRemoved},
 	{"rename in place keeps tasks and descriptors", monitoring | only612, caseRename},
 	{"rename to another control group", monitoring | allocation | only612, caseRenameControl},

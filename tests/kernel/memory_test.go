@@ -84,13 +84,21 @@ func (f *memoryFace) chmod(p string, perm uint32) error {
 	return err
 }
 
+func (f *memoryFace) chown(p string, uid uint32) error {
+	n, err := f.m.Walk(p)
+	if err == nil {
+		f.m.SetAttr(n, nil, &uid, nil)
+	}
+	return err
+}
+
 func (f *memoryFace) stat(p string) (info, error) {
 	n, err := f.m.Walk(p)
 	if err != nil {
 		return info{}, err
 	}
 	a := f.m.Attr(n)
-	return info{dir: a.Dir, perm: a.Perm, ino: a.Ino}, nil
+	return info{dir: a.Dir, perm: a.Perm, ino: a.Ino, uid: a.UID}, nil
 }
 
 func (f *memoryFace) list(p string) ([]string, error) {
@@ -175,6 +183,17 @@ type scriptedProcess struct {
 }
 
 func (s *scripted) start() process { return &scriptedProcess{s, s.script.Spawn()} }
+
+func (s *scripted) startAs(uid uint32) process {
+	p := s.start()
+	t, _ := s.script.Task(p.pid())
+	t.UID = uid
+	s.script.Put(t)
+	return p
+}
+
+func (p *scriptedProcess) mkdir(path string) error { return p.face.mkdir(path, 0o755) }
+func (p *scriptedProcess) dropOverride()           {}
 
 func (p *scriptedProcess) pid() int         { return p.id }
 func (p *scriptedProcess) thread() int      { return p.script.Clone(p.id) }

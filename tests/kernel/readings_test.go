@@ -19,11 +19,27 @@ var readingCases = []oneCase{
 		}
 		w.number("mon_groups/m/mon_data/mon_L3_00/llc_occupancy")
 	}},
+	{"words instead of numbers", monitoring | errorWords, caseWords},
 	{"the root counts too", monitoring, func(w *world) {
 		before := w.sum("", "mbm_total_bytes")
 		w.start().busy()
 		w.wantGrown(before, func() uint64 { return w.sum("", "mbm_total_bytes") })
 	}},
+}
+
+// caseWords: what cannot be read is told in a word, by a read that works.
+func caseWords(w *world) {
+	got := map[string]int{}
+	for i := range 4 {
+		path := fmt.Sprintf("mon_groups/w%d", i)
+		w.mkdir(path)
+		for _, event := range []string{"mbm_total_bytes", "mbm_local_bytes", "llc_occupancy"} {
+			got[w.read(path+"/mon_data/mon_L3_00/"+event)]++
+		}
+	}
+	if got["Error\n"] != 3 || got["Unavailable\n"] != 3 {
+		w.failf("readings: %v", got)
+	}
 }
 
 // shortWhile is long enough for a counter to move.

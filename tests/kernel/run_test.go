@@ -40,6 +40,8 @@ const (
 	monitoringOnly
 	allocationOnly
 	manyCPUs
+	asRoot     // calls that are checked for who makes them, and root to make them
+	errorWords // RMIDs 2 and 3 read Error and Unavailable
 	// oneCPU is for mount and umount on the kernel: they toggle static keys in
 	// the scheduler, and an emulated guest with two CPUs dies of that now and
 	// then ("Oops: int3" in __switch_to, once in some hundred times).
@@ -51,7 +53,7 @@ func (n need) met(e env) bool {
 		monitoring: e.monitoring, allocation: e.allocation,
 		only612: !e.v61, only61: e.v61, twoDomains: e.domains > 1,
 		monitoringOnly: !e.allocation, allocationOnly: !e.monitoring,
-		manyCPUs: e.cpus > 1, oneCPU: e.cpus == 1 || e.face != "kernel",
+		manyCPUs: e.cpus > 1, asRoot: e.face != "memory" && os.Geteuid() == 0, errorWords: e.words, oneCPU: e.cpus == 1 || e.face != "kernel",
 	} {
 		if n&flag != 0 && !has {
 			return false
@@ -62,7 +64,7 @@ func (n need) met(e env) bool {
 
 func allCases() []oneCase {
 	return slices.Concat(layoutCases, exhaustionCases, taskCases, taskErrorCases,
-		groupCases, nameCases, readingCases, controlCases, mountCases)
+		groupCases, permissionCases, nameCases, readingCases, controlCases, mountCases)
 }
 
 // runCase runs one case; a failure that the list of differences expects is
@@ -96,6 +98,8 @@ func attempt(c oneCase, w *world) (failed string) {
 
 // simEnvs are the CPUs and kernels that the simulator plays.
 func simEnvs() map[string]sim.Config {
+	words := sim.DefaultConfig()
+	words.ErrorRMID, words.UnavailableRMID = 2, 3
 	few, two, mon, alloc := sim.DefaultConfig(), sim.DefaultConfig(), sim.DefaultConfig(), sim.DefaultConfig()
 	few.NumRMIDs = 6
 	two.L3Domains, two.CPUs = 2, 4
@@ -103,20 +107,20 @@ func simEnvs() map[string]sim.Config {
 	alloc.Monitoring = false
 	return map[string]sim.Config{
 		"6.12": sim.DefaultConfig(), "few-rmids": few, "two-domains": two,
-		"monitoring-only": mon, "allocation-only": alloc, "6.1": sim.Kernel61Config(),
+		"monitoring-only": mon, "allocation-only": alloc, "6.1": sim.Kernel61Config(), "words": words,
 	}
 }
 
 func envOf(name, face string, c sim.Config) env {
 	return env{
 		name: name, face: face, v61: c.Kernel61, monitoring: c.Monitoring, allocation: c.Allocation,
-		domains: c.L3Domains, cpus: c.CPUs, rmids: c.NumRMIDs, closids: c.NumCLOSIDs,
+		words: c.ErrorRMID > 0, domains: c.L3Domains, cpus: c.CPUs, rmids: c.NumRMIDs, closids: c.NumCLOSIDs,
 	}
 }
 
 func runAll(t *testing.T, e env, newWorld func(*testing.T) *world) {
 	for _, c := range allCases() {
-		if !c.needs.met(e) {
+		if !c.needs.met(e) || e.words && c.needs&errorWords == 0 {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {

@@ -65,6 +65,19 @@ func (p *realProcess) write(tid int, path, data string) error {
 	return nil
 }
 
+func (p *realProcess) mkdir(path string) error {
+	if e := syscall.Errno(p.number("mkdir %d %q", p.pid(), p.root+"/"+path)); e != ok {
+		return e
+	}
+	return nil
+}
+
+func (p *realProcess) dropOverride() {
+	if answer := p.do("drop %d", p.pid()); answer != "0" {
+		panic(failure("drop CAP_DAC_OVERRIDE: " + answer))
+	}
+}
+
 // play is the other side.
 func play() int {
 	// The main goroutine begins on the first thread, whose TID is the PID.
@@ -128,6 +141,16 @@ func (w *worker) obey(line string) string {
 			return err.Error()
 		}
 		return w.on(n, func() string { return write(path, data) })
+	case "mkdir":
+		var path string
+		if _, err := fmt.Sscanf(line, "mkdir %d %q", &n, &path); err != nil {
+			return err.Error()
+		}
+		return w.on(n, func() string { return number(unix.Mkdir(path, 0o755)) })
+	case "setuid":
+		return number(syscall.Setuid(n)) // all threads
+	case "drop":
+		return w.on(n, func() string { return number(dropOverride()) })
 	case "busy":
 		w.threads[os.Getpid()] <- func() {
 			for { // until the process ends
@@ -184,8 +207,26 @@ func write(path, data string) string {
 		_, err = unix.Write(fd, []byte(data))
 		_ = unix.Close(fd)
 	}
+	return number(err)
+}
+
+// number is an errno as the answer to an order.
+func number(err error) string {
 	if e, is := err.(syscall.Errno); is {
 		return strconv.Itoa(int(e))
 	}
 	return "0"
+}
+
+// dropOverride takes CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH from the calling
+// thread.
+func dropOverride() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return err
+	}
+	data[0].Effective &^= 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH
+	data[0].Permitted &^= 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH
+	return unix.Capset(&header, &data[0])
 }

@@ -22,6 +22,7 @@ type face interface {
 	create(path string) error // open(2) of a new file
 	rename(from, to string) error
 	chmod(path string, perm uint32) error
+	chown(path string, uid uint32) error
 	stat(path string) (info, error)
 	list(path string) ([]string, error)
 	open(path string, flags int) (file, error)
@@ -37,6 +38,7 @@ type info struct {
 	perm uint32
 	ino  uint64
 	size int64
+	uid  uint32
 }
 
 // file is an open descriptor.
@@ -50,6 +52,7 @@ type file interface {
 // tasks starts processes.
 type tasks interface {
 	start() process
+	startAs(uid uint32) process
 }
 
 // process is one with threads and children, all of which do nothing but what
@@ -61,6 +64,8 @@ type process interface {
 	fork(tid int) int                       // by that thread; the child's PID
 	write(tid int, path, data string) error // by that thread
 	busy()                                  // the leader runs from now on
+	mkdir(path string) error                // by the leader
+	dropOverride()                          // the leader loses CAP_DAC_OVERRIDE
 	end(pid int)                            // a child, reaped
 	zombie(pid int)                         // a child, not reaped
 }
@@ -72,6 +77,7 @@ type env struct {
 	v61        bool
 	monitoring bool
 	allocation bool
+	words      bool // see errorWords
 	domains    int
 	cpus       int
 	rmids      int
