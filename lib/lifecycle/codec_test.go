@@ -76,10 +76,13 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-func TestDecodeRefuses(t *testing.T) {
+// refusal is a line that Decode must not take, and what its error says.
+type refusal struct{ name, input, want string }
+
+func TestDecodeRefusesLines(t *testing.T) {
 	t.Parallel()
 	run := `"event":"RUN_POD_SANDBOX","pod":`
-	tests := []struct{ name, input, want string }{
+	testRefused(t, []refusal{
 		{"empty", "", "not one JSON object"},
 		{"blank", " \n", "not one JSON object"},
 		{"null", "null", "not one JSON object"},
@@ -89,6 +92,24 @@ func TestDecodeRefuses(t *testing.T) {
 		{"two objects", line(run+podJSON) + line(run+podJSON), "bad JSON"},
 		{"trailing data", line(run+podJSON) + " x", "bad JSON"},
 		{"not UTF-8", line(run + `{"id":"` + "\xff" + `"}`), "not UTF-8"},
+		{"name twice", line(run + podJSON + `,"seq":6`), "ambiguous"},
+		{"name twice in other case", line(run + podJSON + `,"SEQ":6`), "ambiguous"},
+		{"name twice under Unicode folding", line(run + podJSON + `,"ſeq":6`), "ambiguous"},
+		{"pod twice", line(run + podJSON + `,"pod":{"id":"s2"}`), "ambiguous"},
+		{"name twice in the pod", line(run + `{"id":"s1","id":"s2"}`), "ambiguous"},
+		{"name twice, once escaped", line(run + podJSON + `,"\u0073eq":6`), "ambiguous"},
+		{"name twice in an unknown object", line(run + podJSON + `,"x":[{"a":"b\"","a" :1}]`), "ambiguous"},
+		{"too many names", line(run + podJSON + manyNames(maxNames)), "more than 64 names"},
+		{"nested too deep", line(run + podJSON + `,"x":` + strings.Repeat("[", 100) + strings.Repeat("]", 100)), "nested deeper"},
+		{"nested beyond the parser", line(`"x":` + strings.Repeat("[", 500_000) + strings.Repeat("]", 500_000)), "bad JSON"},
+		{"too long", line(`"x":"` + strings.Repeat("x", MaxLine) + `"`), "longer than"},
+	})
+}
+
+func TestDecodeRefusesRecords(t *testing.T) {
+	t.Parallel()
+	run := `"event":"RUN_POD_SANDBOX","pod":`
+	testRefused(t, []refusal{
 		{"no version", `{"epoch":"e","seq":1,"event":"RUN_POD_SANDBOX","pod":{"id":"s"}}`, "version 0"},
 		{"newer version", `{"v":2,"epoch":"e","seq":1,"event":"RUN_POD_SANDBOX","pod":{"id":"s"}}`, "version 2"},
 		{"no event", `{"v":1,"epoch":"e","seq":1}`, "no event"},
@@ -120,18 +141,11 @@ func TestDecodeRefuses(t *testing.T) {
 		{"unknown phase", line(`"event":"SYNCHRONIZE","phase":"middle"`), "unknown phase"},
 		{"end without counts", line(`"event":"SYNCHRONIZE","phase":"end","pods":1`), "how many"},
 		{"end with a negative count", line(`"event":"SYNCHRONIZE","phase":"end","pods":1,"containers":-1`), "how many"},
-		{"name twice", line(run + podJSON + `,"seq":6`), "ambiguous"},
-		{"name twice in other case", line(run + podJSON + `,"SEQ":6`), "ambiguous"},
-		{"name twice under Unicode folding", line(run + podJSON + `,"ſeq":6`), "ambiguous"},
-		{"pod twice", line(run + podJSON + `,"pod":{"id":"s2"}`), "ambiguous"},
-		{"name twice in the pod", line(run + `{"id":"s1","id":"s2"}`), "ambiguous"},
-		{"name twice, once escaped", line(run + podJSON + `,"\u0073eq":6`), "ambiguous"},
-		{"name twice in an unknown object", line(run + podJSON + `,"x":[{"a":"b\"","a" :1}]`), "ambiguous"},
-		{"too many names", line(run + podJSON + manyNames(maxNames)), "more than 64 names"},
-		{"nested too deep", line(run + podJSON + `,"x":` + strings.Repeat("[", 100) + strings.Repeat("]", 100)), "nested deeper"},
-		{"nested beyond the parser", line(`"x":` + strings.Repeat("[", 500_000) + strings.Repeat("]", 500_000)), "bad JSON"},
-		{"too long", line(`"x":"` + strings.Repeat("x", MaxLine) + `"`), "longer than"},
-	}
+	})
+}
+
+func testRefused(t *testing.T, tests []refusal) {
+	t.Helper()
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

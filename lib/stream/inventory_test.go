@@ -55,23 +55,29 @@ func TestInventory(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := newTestSender(100)
-			s.Opened()
-			s.Synchronized(Inventory{}, "containerd", "v2")
-			drain(t, s)
-			told := 0
-			for _, rec := range tt.events {
-				if _, ok := s.Event(rec); ok {
-					told++
-				}
-			}
-			if told != tt.told {
-				t.Errorf("%d events were told, want %d", told, tt.told)
-			}
-			if diff := cmp.Diff(tt.want, s.Inventory()); diff != "" {
-				t.Errorf("inventory (-want +got):\n%s", diff)
-			}
+			testInventory(t, tt.events, tt.told, tt.want)
 		})
+	}
+}
+
+// testInventory tells a Sender of events; told of them must come out as records.
+func testInventory(t *testing.T, events []lifecycle.Record, wantTold int, want Inventory) {
+	t.Helper()
+	s := newTestSender(100)
+	s.Opened()
+	s.Synchronized(Inventory{}, "containerd", "v2")
+	drain(t, s)
+	told := 0
+	for _, rec := range events {
+		if _, ok := s.Event(rec); ok {
+			told++
+		}
+	}
+	if told != wantTold {
+		t.Errorf("%d events were told, want %d", told, wantTold)
+	}
+	if diff := cmp.Diff(want, s.Inventory()); diff != "" {
+		t.Errorf("inventory (-want +got):\n%s", diff)
 	}
 }
 

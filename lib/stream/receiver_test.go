@@ -82,16 +82,24 @@ func tell(in Input) string {
 	return in.Kind.String()
 }
 
+// course is what a Receiver is given, and what it says.
+type course struct {
+	name  string
+	steps []string // "!h1" is the wish h1
+	want  []string // what is not KindNothing
+}
+
+// got1 is what the lines of then say.
+const got1 = "snapshot e1/4 [p1 c1] skipped 0"
+
+// then returns a whole snapshot's lines and more.
+func then(more ...string) []string {
+	return append([]string{"=", "e1/1 begin", "e1/2 pod p1", "e1/3 ctr c1", "e1/4 end 1 1"}, more...)
+}
+
 func TestReceiver(t *testing.T) {
 	t.Parallel()
-	whole := []string{"=", "e1/1 begin", "e1/2 pod p1", "e1/3 ctr c1", "e1/4 end 1 1"}
-	const got1 = "snapshot e1/4 [p1 c1] skipped 0"
-	then := func(more ...string) []string { return append(append([]string{}, whole...), more...) }
-	tests := []struct {
-		name  string
-		steps []string // "!h1" is the wish h1
-		want  []string // what is not KindNothing
-	}{
+	testCourses(t, []course{
 		{"snapshot then changes", then("e1/5 start c1", "e1/6 start c1"), []string{got1, "record e1/5", "record e1/6"}},
 		{"empty snapshot", []string{"e1/1 begin", "e1/2 end 0 0"}, []string{"snapshot e1/2 [] skipped 0"}},
 		{"an epoch after another", then("e1/5 start c1", "=\n", "e2/1 begin", "e2/2 end 0 0"), []string{got1, "record e1/5", "snapshot e2/2 [] skipped 0"}},
@@ -103,7 +111,12 @@ func TestReceiver(t *testing.T) {
 		{"blank lines", then("=", "= \t\r\n", "e1/5 start c1"), []string{got1, "record e1/5"}},
 		{"a snapshot that is cut off changes nothing", []string{"e1/1 begin", "e1/2 pod p1", "=", "e2/1 begin", "e2/2 pod p2", "e2/3 end 1 0"},
 			[]string{"snapshot e2/3 [p2] skipped 0"}},
+	})
+}
 
+func TestReceiverBreaksOff(t *testing.T) {
+	t.Parallel()
+	testCourses(t, []course{
 		{"gap", then("e1/6 start c1", "e1/7 start c1", "e2/1 begin", "e2/2 end 0 0"),
 			[]string{got1, "want hello: record 6 of epoch e1 comes after record 4", "snapshot e2/2 [] skipped 1"}},
 		{"gap over an unknown event", then("e1/6 unknown"), []string{got1, "want hello: record 6 of epoch e1 comes after record 4"}},
@@ -125,7 +138,12 @@ func TestReceiver(t *testing.T) {
 			[]string{got1, "want hello: a line is no valid record: line is not one JSON object", "snapshot e2/2 [] skipped 2"}},
 		{"garbage at first", []string{"=garbage"}, []string{"want hello: a line is no valid record: line is not one JSON object"}},
 		{"garbage within the snapshot", []string{"e1/1 begin", "=}", "e1/2 end 0 0"}, []string{"want hello: a line is no valid record: line is not one JSON object"}},
+	})
+}
 
+func TestReceiverWishes(t *testing.T) {
+	t.Parallel()
+	testCourses(t, []course{
 		{"a wish is answered", []string{"!h1", "e1/1 begin h1", "e1/2 end 0 0"}, []string{"snapshot e1/2 [] skipped 0"}},
 		{"half a line before the begin", []string{"!h1", `=_id":"p1"}}`, "=", "e1/1 begin h1", "e1/2 end 0 0"}, []string{"snapshot e1/2 [] skipped 1"}},
 		{"an old whole snapshot in the pipe", append([]string{"!h1"}, then("e1/5 start c1", "=", "e2/1 begin h1", "e2/2 end 0 0", "e2/3 start c1")...),
@@ -138,7 +156,11 @@ func TestReceiver(t *testing.T) {
 			[]string{"snapshot e1/2 [] skipped 0", "snapshot e2/2 [] skipped 0"}},
 		{"an answer that is no begin of ours is not the last word", []string{"!h1", "e1/7 begin h1", "!h2", "e2/1 begin h2", "e2/2 end 0 0"},
 			[]string{"want hello: epoch e1 begins with record 7, want 1", "snapshot e2/2 [] skipped 0"}},
-	}
+	})
+}
+
+func testCourses(t *testing.T, tests []course) {
+	t.Helper()
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
