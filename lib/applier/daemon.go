@@ -49,6 +49,8 @@ type daemon struct {
 	acks   acks
 	looked time.Time // when paths and mount were looked at
 	idled  time.Time // when what is due once a tick was done
+	wished time.Time // when the stream was last found broken and a new one asked for
+	later  string    // why it is to be asked for at the next tick; "" is not
 }
 
 func (d *daemon) run(ctx context.Context, systemd *program.Systemd) error {
@@ -138,7 +140,7 @@ func (d *daemon) heal(ctx context.Context, err error) error {
 		return ctx.Err()
 	case errors.As(err, &broken):
 		d.Logger.Warn("the stream of records is broken", "reason", broken.reason)
-		d.wish("the stream was broken")
+		d.wishSoon("the stream was broken")
 		return nil
 	}
 	d.Logger.Error("records could not be carried out", "error", err)
@@ -149,6 +151,17 @@ func (d *daemon) heal(ctx context.Context, err error) error {
 	}
 	d.wish("records were not carried out")
 	return nil
+}
+
+// wishSoon asks for a new epoch, once a tick at most: a writer of garbage would
+// have us ask, and the watcher answer, without end.
+func (d *daemon) wishSoon(why string) {
+	if time.Since(d.wished) < tick {
+		d.later = why
+		return
+	}
+	d.wished, d.later = time.Now(), ""
+	d.wish(why)
 }
 
 // idle repeats an unanswered hello, opens what is not open, and tries again
@@ -162,6 +175,9 @@ func (d *daemon) idle(ctx context.Context) error {
 	}
 	if d.pipe.open() {
 		d.wish("the pipe was opened")
+	}
+	if d.later != "" {
+		d.wishSoon(d.later)
 	}
 	d.greet()
 	if !look && d.Engine.Exported() {

@@ -141,3 +141,22 @@ func TestDaemon(t *testing.T) {
 		t.Errorf("events %q, want %q", got, want)
 	}
 }
+
+func TestGarbageDoesNotMakeItAskWithoutEnd(t *testing.T) {
+	n := newNode(t, func(*sim.Config) {})
+	p := startDaemon(t, n, "")
+	hello := p.hello("")
+	// Each answer is broken at once: with a wish for each this never ends
+	// before its time, with one a tick two of them take a tick.
+	begin := time.Now()
+	for range 3 {
+		p.send(answering(epoch(), hello))
+		p.acked("e1", 3)
+		p.send("garbage\n")
+		hello = p.hello(hello)
+	}
+	if took := time.Since(begin); took < 2*tick {
+		t.Errorf("asked three times in %s", took)
+	}
+	p.stop()
+}
