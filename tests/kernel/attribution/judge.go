@@ -129,15 +129,6 @@ func OurGroups() []string {
 	return all
 }
 
-// Forks is how many tasks the kernel has made since boot (processes in
-// /proc/stat).
-func Forks() int {
-	text, _ := os.ReadFile("/proc/stat")
-	_, rest, _ := strings.Cut(string(text), "\nprocesses ")
-	n, _ := strconv.Atoi(strings.Fields(rest + " 0")[0])
-	return n
-}
-
 // KillCgroup ends every process of a cgroup and removes it with all below it.
 func KillCgroup(dir string) {
 	if !isDir(dir) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nri-resctrl/nri-resctrl/lib/cgroup"
 	"github.com/nri-resctrl/nri-resctrl/lib/resctrl"
@@ -22,7 +23,7 @@ func (w *world) fewIDs() {
 	w.Helper()
 	was, err := os.ReadFile(pidMax)
 	w.must(err)
-	w.must(os.WriteFile(pidMax, []byte("700"), 0))
+	w.must(os.WriteFile(pidMax, []byte("650"), 0))
 	w.Cleanup(func() { w.must(os.WriteFile(pidMax, was, 0)) })
 }
 
@@ -34,11 +35,12 @@ type reuse struct {
 	c       *attribution.Container
 	fs      *resctrl.FS
 	cgroups *cgroup.FS
+	outside string // directory of the strangers' cgroup
 }
 
-// caseReuse assigns a container again and again while the ids of its tasks are
-// used again by strangers. Between list and write it waits until half of all ids
-// were given out: the race is the kernel's own, only the window is wide.
+// caseReuse assigns a container while the ids of its tasks are used again by
+// strangers. Between list and write it waits until a stranger has such an id: the
+// race is the kernel's own, only the window is wide.
 func caseReuse(w *world) {
 	w.StartApplier()
 	pod, c := w.Serve("reuse")
@@ -49,19 +51,19 @@ func caseReuse(w *world) {
 	}
 	w.fewIDs()
 	c.Init.Do("storm 12 0 20000")
-	outside := filepath.Join(filepath.Dir(filepath.Dir(c.Cgroup)), "strangers")
-	w.must(os.Mkdir(outside, 0o755))
-	strangers := w.Start(outside)
-	strangers.Do("storm 30 0 20000")
+	r.outside = filepath.Join(filepath.Dir(filepath.Dir(c.Cgroup)), "strangers")
+	w.must(os.Mkdir(r.outside, 0o755))
+	strangers := w.Start(r.outside)
+	strangers.Do("storm 30 0 50000")
 
-	hits, rounds := r.until(3, false)
+	hits, rounds := r.until(1, false)
 	w.Logf("without the check after the write: %d strangers stayed in the group, in %d assignments", hits, rounds)
-	putBack, rounds := r.until(3, true)
+	putBack, rounds := r.until(2, true)
 	w.Logf("with it: %d put back and none left, in %d assignments", putBack, rounds)
 	strangers.End()
 
 	// What is left: a stranger that is forking in the moment of the write.
-	r.window(outside)
+	r.window()
 	r.applier()
 }
 
@@ -69,7 +71,7 @@ func caseReuse(w *world) {
 func (r *reuse) until(enough int, check bool) (hits, rounds int) {
 	r.Helper()
 	for ; hits < enough; rounds++ {
-		if rounds == 200 {
+		if rounds == 30 {
 			r.Fatalf("in %d assignments only %d strangers got an id of the container's", rounds, hits)
 		}
 		a := r.assign(check)
@@ -99,13 +101,7 @@ func (r *reuse) assign(check bool) resctrl.Assignment {
 	a, err := r.fs.Assign(context.Background(), r.pod.Group, func() ([]int, error) {
 		calls++
 		if calls == 2 {
-			begin := attribution.Forks()
-			r.Until("half of the ids were given out", func() error {
-				if n := attribution.Forks() - begin; n < 200 {
-					return fmt.Errorf("%d were", n)
-				}
-				return nil
-			})
+			r.untilReused(first)
 		}
 		if calls == 2 || calls > 2 && !check {
 			return first, nil
@@ -120,6 +116,21 @@ func (r *reuse) assign(check bool) resctrl.Assignment {
 	return a
 }
 
+// untilReused waits until a stranger has one of these ids. It looks without a
+// pause, since a stranger does not live for long.
+func (r *reuse) untilReused(ids []int) {
+	r.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		for _, id := range ids {
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", id))
+			if strings.HasSuffix(strings.TrimSpace(string(text)), "/"+filepath.Base(r.outside)) {
+				return
+			}
+		}
+	}
+	r.Fatal("no id was used again in a minute")
+}
+
 // strangers are the tasks in the group that are outside the container, and are
 // so still when they are looked at again: an id may be used again under our eyes.
 func (r *reuse) strangers() []int {
@@ -131,11 +142,11 @@ func (r *reuse) strangers() []int {
 // window counts strangers that stay because they were forking when they were
 // written: their child comes to light with the group of before. They are chains,
 // which do nothing else.
-func (r *reuse) window(outside string) {
-	chains := r.Start(outside)
-	chains.Do("storm 0 25 10000")
+func (r *reuse) window() {
+	chains := r.Start(r.outside)
+	chains.Do("storm 0 30 50000")
 	hits, left, rounds := 0, 0, 0
-	for ; rounds < 25; rounds++ {
+	for ; rounds < 5; rounds++ {
 		hits += r.assign(true).PutBack
 		if stayed := r.strangers(); len(stayed) > 0 {
 			left += len(stayed)
@@ -151,14 +162,18 @@ func (r *reuse) window(outside string) {
 	}
 	r.Logf("the window that is left, strangers that do nothing but fork: %d put back, %d stayed, in %d assignments", hits, left, rounds)
 	chains.End()
+	attribution.KillCgroup(r.outside) // what a chain has started is no child of its first process
+	if left := r.strangers(); len(left) > 0 {
+		r.Errorf("strangers %v are in the group, and all have ended", left)
+	}
 }
 
 // applier lets the real programs sweep in such a node: with no window but their own.
 func (r *reuse) applier() {
 	strangers := r.Start("")
-	strangers.Do("storm 30 0 20000")
+	strangers.Do("storm 30 0 50000")
 	r.StartApplier()
-	n, sweeps := 0, 6
+	n, sweeps := 0, 4
 	for range sweeps {
 		r.give(attribution.Root, r.c)
 		n += strings.Count(r.Sweep().Stderr, "slipped in")
