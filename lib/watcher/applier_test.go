@@ -79,6 +79,12 @@ func (a *reader) say(line string) {
 func (a *reader) hello(id string) snapshot {
 	a.t.Helper()
 	a.say(fmt.Sprintf(`{"hello":%q}`, id))
+	return a.answer(id)
+}
+
+// answer reads the snapshot that answers a hello.
+func (a *reader) answer(id string) snapshot {
+	a.t.Helper()
 	for {
 		rec := a.next(a.t)
 		if rec.Phase == lifecycle.PhaseBegin && rec.Hello == id {

@@ -143,6 +143,12 @@ func (b *logBuffer) count(text string) int {
 	return strings.Count(b.buf.String(), text)
 }
 
+func (b *logBuffer) text() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
 // bench is a watcher to test, not yet running.
 type bench struct {
 	t    *testing.T
@@ -192,7 +198,7 @@ func (b *bench) run() *Watcher {
 			b.t.Error("the watcher does not end")
 		}
 		if b.t.Failed() {
-			b.t.Log(b.log.buf.String())
+			b.t.Log(b.log.text())
 		}
 	})
 	return w
