@@ -34,7 +34,8 @@ test-kernel: ## on real kernels (6.12, 6.1), in small virtual machines
 test-node: build ## the installed programs on a whole node, in a virtual machine
 	tests/node/run $(TESTFLAGS)
 
-bench: build ## figures of the start barrier on a whole node; no judgement
+bench: build ## figures, each beside a floor of the same run, and the start barrier on a whole node; no judgement
+	$(GO) test -run '^$$' -bench . -benchmem ./state ./lib/...
 	tests/node/bench
 
 vet:
