@@ -1,26 +1,11 @@
-# The Debian package: installed, what its units may do, resctrl mounted late,
-# daemons that hang, a wrong configuration, an upgrade while pods run, the log
-# rotated, removed, purged.  Runs on the node (see run).
+# The Debian package: installed, what its units may do, an upgrade from an older
+# schema while pods run, the log rotated, removed, purged.  Runs on the node (see run).
 . /t/lib.sh
+. /t/packagelib.sh
 one=77777777-7777-4777-8777-777777777777
 two=88888888-8888-4888-8888-888888888888
-late=99999999-9999-4999-8999-999999999999
-hung=aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa
+away=aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa
 during=bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb
-units="nri-watcher.service resctrl-applier.service resctrl-retry.service"
-
-quietly() { "$@" >/tmp/said 2>&1 || { cat /tmp/said; return 1; }; }
-failed() { systemctl --failed --no-legend --plain | cut -d' ' -f1 | paste -sd ' '; }
-active() { same "$2" "$(systemctl is-active "$1")"; } # UNIT STATE
-everything_runs() {
-  runs nri-watcher && runs resctrl-applier && active nri-resctrl.target active && active resctrl-retry.timer active
-}
-as_nobody() { setpriv --reuid=65534 --regid="$1" --clear-groups "${@:2}"; } # GROUP COMMAND...
-new_pass() { # a pass of the job that begins from now on has ended
-  local old; old=$(systemctl show -p ExecMainStartTimestampMonotonic --value resctrl-retry.service)
-  soon eval '[ "$(systemctl show -p ExecMainStartTimestampMonotonic --value resctrl-retry.service)" != '"$old"' ] &&
-    [ "$(systemctl is-active resctrl-retry.service)" = inactive ]'
-}
 
 # --- installed
 
@@ -67,79 +52,25 @@ check "an exec'd process runs" soon eval '[ "$(tasks_of $c1 | wc -l)" = 22 ]'
 check "the job moves it" soon in_group $one "$c1" 22
 for t in $(tasks_of "$c1"); do [ "$(cat "/proc/$t/comm")" = workload ] || kill "$t"; done; wait $exec_job
 
-# --- resctrl comes late
-
-check "resctrl can be unmounted beside the running programs" soon umount $root
-applier=$(main_pid resctrl-applier)
-s3=$(pod $late); c3=$(container "$s3" app -- threads 5)
-check "a pod without resctrl is told so" soon told_is $late "Failed(not_mounted) 0/0, Failed(not_mounted) 1/0"
-check "resctrl is mounted again" systemctl start sys-fs-resctrl.mount
-check "the job sees the mount: all pods have their groups" soon eval 'row_is $one "Exists 1/1" && row_is $two "Exists 1/1" && row_is $late "Exists 1/1"'
-cri stopp "$s3" >/dev/null 2>&1; cri rmp "$s3" >/dev/null 2>&1
-check "so does the applier, which runs since before it" eval 'soon no_group $late && same "$applier" "$(main_pid resctrl-applier)" && same resctrl-applier "$(jq -rs last.source $log)"'
-systemctl stop resctrl-applier resctrl-retry.timer; umount $root
-systemctl start --job-mode=ignore-dependencies resctrl-applier
-check "an applier that starts without resctrl runs" soon runs resctrl-applier
-mount -t resctrl resctrl $root
-s3=$(pod $late); c3=$(container "$s3" app -- threads 5)
-check "it makes groups when resctrl is mounted under it" soon ends_with $late "Exists 0/0, Exists 1/0, Exists 1/1"
-check "their threads are in them" in_group $late "$c3" 6
-systemctl start resctrl-retry.timer
-check "everything agrees" soon agree
-
-# --- hanging
-
-watcher=$(main_pid nri-watcher) applier=$(main_pid resctrl-applier)
-kill -STOP "$watcher" "$applier"; begin=$SECONDS
-s4=$(pod $hung); c4=$(container "$s4" app -- threads 5)
-check "a container starts while both daemons hang" soon eval '[ "$(tasks_of $c4 | wc -l)" = 6 ]'
-patience=$((patience+180))
-check "a hanging watcher is started anew" soon runs_anew nri-watcher "$watcher"
-check "a hanging applier is started anew" soon runs_anew resctrl-applier "$applier"
-echo "# both were started anew within $((SECONDS-begin)) s"
-check "by the watchdog" eval 'for u in nri-watcher resctrl-applier; do journalctl -b --no-pager -u $u | grep -q "Watchdog timeout" || exit 1; done'
-patience=$((patience-180))
-check "the pod from meanwhile is in its group" soon row_is $hung "Exists 1/1"
-check "everything agrees after the hang" soon agree
-applier=$(main_pid resctrl-applier)
-stop_job() { systemctl start --no-block resctrl-retry.service; systemctl kill -s STOP resctrl-retry.service && [ "$(ps -o state= -p "$(main_pid resctrl-retry.service)")" = T ]; }
-check "the job hangs" soon stop_job
-job=$(main_pid resctrl-retry.service)
-check "it is ended" soon eval '[ ! -e /proc/'"$job"' ]'
-check "and started again" eval new_pass
-check "the applier did not suffer" same "$applier" "$(main_pid resctrl-applier)"
-systemctl reset-failed resctrl-retry.service
-
-# --- never giving up
-
-echo 'bogus = 1' >>/etc/nri-resctrl/config.toml
-systemctl restart nri-watcher resctrl-applier 2>/dev/null
-restarts() { systemctl show -p NRestarts --value "$1"; }
-check "with a wrong configuration they are started again and again" soon eval '[ "$(restarts nri-watcher)" -gt 6 ] && [ "$(restarts resctrl-applier)" -gt 6 ]'
-check "saying what is wrong" eval 'same 78 "$(systemctl show -p ExecMainStatus --value resctrl-applier)" && journalctl -b -u resctrl-applier | grep -q bogus'
-sed -i '/^bogus/d' /etc/nri-resctrl/config.toml
-check "once it is right they run" soon everything_runs
-systemctl stop containerd
-check "the target starts without a runtime" eval 'systemctl restart nri-resctrl.target && soon everything_runs'
-systemctl start containerd
-check "and follows the runtime when it comes" soon eval 'systemctl show -p StatusText nri-watcher | grep -q "watching the runtime; the applier reads" && agree'
-check "no unit failed" same "" "$(failed)"
-
 # --- upgraded while pods run
 
 configure vanished_after '"10s"'
-ids="$(group_id $one) $(group_id $two) $(group_id $late) $(group_id $hung)" bytes=$(counter $one)
+s3=$(pod $away)
+check "a pod that will go" soon told_is $away "Exists 0/0"
+schema=$(q 'pragma user_version')
+ids="$(group_id $one) $(group_id $two)" bytes=$(counter $one)
 watcher=$(main_pid nri-watcher) applier=$(main_pid resctrl-applier) events=$(wc -l <$log)
-{ s5=$(pod $during); container "$s5" app -- threads 5 >/dev/null; cri stopp "$s4" >/dev/null 2>&1; cri rmp "$s4" >/dev/null 2>&1; } & busy=$!
+{ s5=$(pod $during); container "$s5" app -- threads 5 >/dev/null; cri stopp "$s3" >/dev/null 2>&1; cri rmp "$s3" >/dev/null 2>&1; } & busy=$!
 check "the package is upgraded" quietly dpkg -i /pkg/new.deb
 wait $busy
 check "it is the new one" eval 'same "$(dpkg-deb -f /pkg/new.deb Version)" "$(dpkg-query -W -f "\${Version}" nri-resctrl)"'
 check "everything runs" soon everything_runs
+check "the state has a newer schema" eval '[ "$(q "pragma user_version")" -gt $schema ]'
 check "both daemons are new" eval 'runs_anew nri-watcher $watcher && runs_anew resctrl-applier $applier'
 check "the pod that came meanwhile" soon row_is $during "Exists 1/1"
 check "its threads are in its group" soon eval 'in_group $during "$(cri ps | awk "/pod=$(cri pods | sed -n "s/^\([^ ]*\) .*uid=$during .*/\1/p")/ { print \$1 }")" 6'
-check "the pod that went meanwhile" soon eval 'no_group $hung && ends_with $hung Removed'
-check "no other group was made anew" same "${ids% *}" "$(group_id $one) $(group_id $two) $(group_id $late)"
+check "the pod that went meanwhile" soon eval 'no_group $away && ends_with $away Removed'
+check "no other group was made anew" same "$ids" "$(group_id $one) $(group_id $two)"
 check "counters count on" counts_up $one "$bytes"
 check "no event was lost, none repeated" log_sound
 check "there are more of them" eval '[ "$(wc -l <$log)" -gt $events ]'
@@ -152,11 +83,11 @@ check "no unit failed" same "" "$(failed)"
 
 # --- the log rotated
 
-soon everything_runs; soon agree >/dev/null
-events=$(wc -l <$log)
+check "everything runs" soon everything_runs
 check "logrotate rotates" quietly logrotate -f /etc/logrotate.d/nri-resctrl
-cri stopp "$s3" >/dev/null 2>&1; cri rmp "$s3" >/dev/null 2>&1
-check "the next event is in a new file" soon eval '[ -s $log ] && ends_with $late Removed'
+s5=$(cri pods | sed -n "s/^\([^ ]*\) .*uid=$during .*/\1/p")
+cri stopp "$s5" >/dev/null 2>&1; cri rmp "$s5" >/dev/null 2>&1
+check "the next event is in a new file" soon eval '[ -s $log ] && ends_with $during Removed'
 check "no event was lost, none repeated" eval 'same "$(seq "$(cat $log.1 $log | wc -l)" | paste -sd " ")" "$(cat $log.1 $log | jq -r .seq | paste -sd " ")"'
 check "the new file can be read as the old one" same "$(stat -c '%a %U %G' $log.1)" "$(stat -c '%a %U %G' $log)"
 
@@ -171,7 +102,10 @@ check "state, log and configuration stay" eval '[ -s $db ] && [ -s $log ] && [ -
 check "no unit failed" same "" "$(failed)"
 check "it is installed again" quietly dpkg -i /pkg/new.deb
 check "and runs" soon everything_runs
-check "the groups are the same" soon eval 'agree_after_rotation() { same "$ids" "$(group_id $one) $(group_id $two)" && in_group $one "$c1" 21; }; agree_after_rotation'
+synchronized() { same "$(systemctl show -p StatusText --value resctrl-applier | grep -c '^following')" 1; }
+check "and has synchronized" soon synchronized
+check "the groups are the same" same "$ids" "$(group_id $one) $(group_id $two)"
+check "with their tasks" in_group $one "$c1" 21
 check "the package is purged" quietly dpkg -P nri-resctrl
 check "no group of ours is left" eval '! ls -d $groups/pod_* $root/*/mon_groups/pod_* 2>/dev/null'
 check "groups of others are" [ -d $groups/foreign ]
