@@ -150,6 +150,9 @@ func TestStalledReader(t *testing.T) {
 	n.last("a", "Exists 2/2")
 	n.last("gone", "Exists 0/0, Removed")
 	n.settle()
+	if strings.Contains(n.Applier.Log(), "the stream of records is broken") {
+		t.Error("the watcher did not begin anew by itself")
+	}
 	n.until("status tells what was dropped", func() error {
 		if d := n.status().Watcher.QueueDropped; d == 0 {
 			return fmt.Errorf("%d records", d)

@@ -22,6 +22,7 @@ func TestBadInputInThePipe(t *testing.T) {
 		return fmt.Sprintf("\n"+`{"v":1,"epoch":%q,"seq":%d,"time":"2026-01-01T00:00:00Z",%s}`+"\n", epoch, seq, rest)
 	}
 	const ghost = `"pod":{"id":"ghost","uid":"ghost","name":"g","namespace":"g"}`
+	const sync = `"event":"SYNCHRONIZE",`
 	bad := []struct{ name, text string }{
 		{"garbage", "\nthis is no record\n"},
 		{"binary", "\n\x00\xff\xfe{\x01\n"},
@@ -29,6 +30,8 @@ func TestBadInputInThePipe(t *testing.T) {
 		{"another version", strings.Replace(record("x", 1, `"event":"RUN_POD_SANDBOX",`+ghost), `"v":1`, `"v":2`, 1)},
 		{"a gap", record(n.epochOf(), 999, `"event":"RUN_POD_SANDBOX",`+ghost)},
 		{"another epoch", record("stranger", 7, `"event":"RUN_POD_SANDBOX",`+ghost)},
+		{"a snapshot that counts wrong", record("liar", 1, sync+`"phase":"begin"`) + record("liar", 2, sync+ghost) +
+			record("liar", 3, sync+`"phase":"end","pods":2,"containers":0`)},
 		{"a line of 2 MiB", "\n" + strings.Repeat("x", 2<<20) + "\n"},
 		{"a container without a pod", record(n.epochOf(), 1, `"event":"START_CONTAINER"`)},
 	}

@@ -77,9 +77,12 @@ func TestContainerRestarted(t *testing.T) {
 // update says nothing new.
 func TestLateAndDoubleEvents(t *testing.T) {
 	t.Parallel()
-	n := running(t)
-	pod := n.pod("u")
-	c := n.create(pod, "app")
+	n := running(t, rmids(2))
+	pod, waits := n.pod("u"), n.pod("waits")
+	c, w := n.create(pod, "app"), n.create(waits, "app")
+	n.must(n.Runtime.StartQuietly(w))
+	n.must(n.Runtime.StopContainer(w)) // never reconciled
+	n.must(n.Runtime.PostStart(w))
 	n.must(n.Runtime.StartQuietly(c))
 	n.must(n.Runtime.Update(c))
 	n.must(n.Runtime.StopContainer(c))
@@ -87,8 +90,9 @@ func TestLateAndDoubleEvents(t *testing.T) {
 	n.must(n.Runtime.Update(c))
 	n.history("u", "Exists 0/0, Exists 1/0, Exists 1/1")
 	n.settle()
-	if got := n.value("SELECT state FROM containers WHERE container_id = ?", c); got != "Exited" {
-		t.Errorf("the container is %s", got)
+	n.history("waits", "Failed capacity 0/0, Failed capacity 1/0")
+	if got := n.value("SELECT group_concat(state) FROM containers"); got != "Exited,Exited" {
+		t.Errorf("the containers are %s", got)
 	}
 	n.must(n.Runtime.RemovePod(pod))
 	n.history("u", "Exists 0/0, Exists 1/0, Exists 1/1, Exists 0/0, Removed")

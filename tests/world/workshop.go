@@ -48,6 +48,7 @@ type Workshop struct {
 	endErr error
 
 	mu      sync.Mutex
+	builder *exec.Cmd // the build that is under way
 	serial  int
 	worlds  map[*World]bool
 	closed  bool
@@ -114,12 +115,29 @@ func (s *Workshop) build() error {
 		args = append(args, "-race")
 	}
 	cmd := exec.Command("go", append(args, "./cmd/...")...)
-	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=1")
+	// Its temporary files go with the directory, whatever becomes of it.
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=1", "TMPDIR="+s.Dir)
 	cmd.SysProcAttr = tethered()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the programs: %w\n%s", err, bytes.TrimSpace(out))
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := s.start(cmd); err != nil {
+		return fmt.Errorf("build the programs: %w", err)
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("build the programs: %w\n%s", err, bytes.TrimSpace(out.Bytes()))
 	}
 	return nil
+}
+
+// start starts the build, unless the workshop is closed already.
+func (s *Workshop) start(cmd *exec.Cmd) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return context.Canceled
+	}
+	s.builder = cmd
+	return cmd.Start()
 }
 
 // moduleRoot is the directory of this module's go.mod.
@@ -149,6 +167,11 @@ func (s *Workshop) Close() error {
 func (s *Workshop) end() error {
 	s.mu.Lock()
 	s.closed = true
+	if b := s.builder; b != nil && b.Process != nil {
+		// The compilers are of its process group, which has no other members
+		// and is gone where the build is done.
+		syscall.Kill(-b.Process.Pid, syscall.SIGKILL)
+	}
 	var worlds []*World
 	for w := range s.worlds {
 		worlds = append(worlds, w)
