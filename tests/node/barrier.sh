@@ -23,9 +23,10 @@ systemctl stop resctrl-retry.timer
 ( while [ ! -e $list/stop ]; do resctrl-retry --json >/dev/null 2>&1; echo >>$list/passes; done ) & job=$!
 soon test -s $list/passes || exit 1
 t0=$EPOCHREALTIME
-cut -d' ' -f1 $list/containers | xargs -P "$parallel" -n 1 cri start 2>&1 | sed -n 's/^start //p' >$list/times
+cut -d' ' -f1 $list/containers | xargs -P "$parallel" -n 1 cri -timeout 15m start 2>$list/said
 t1=$EPOCHREALTIME
 touch $list/stop; wait $job
+sed -n 's/^start //p' $list/said >$list/times
 
 inside=0 recorded=0
 while read -r _ u i; do
@@ -53,6 +54,7 @@ callbacks() {
 }
 
 echo "$starts starts, $parallel at a time, in $(awk "BEGIN { printf \"%.1f\", $t1 - $t0 }") s, beside $(wc -l <$list/passes) passes of resctrl-retry"
+echo "refused starts: $(grep -c '^cri:' $list/said)"; grep '^cri:' $list/said | sort | uniq -c
 echo "first instruction in the pod's group: $inside of $recorded recorded"
 echo "watcher: $(counted)"
 echo "start to acknowledgement: $(journalctl -b --no-pager -o cat -u nri-watcher | sed -nE 's/.*ack_wait=([^ ]+).*/\1/p' | percentiles)"
