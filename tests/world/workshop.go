@@ -123,7 +123,11 @@ func (s *Workshop) build() error {
 	if err := s.start(cmd); err != nil {
 		return fmt.Errorf("build the programs: %w", err)
 	}
-	if err := cmd.Wait(); err != nil {
+	err = cmd.Wait()
+	s.mu.Lock()
+	s.builder = nil // its number may be another's from now on
+	s.mu.Unlock()
+	if err != nil {
 		return fmt.Errorf("build the programs: %w\n%s", err, bytes.TrimSpace(out.Bytes()))
 	}
 	return nil
@@ -168,8 +172,7 @@ func (s *Workshop) end() error {
 	s.mu.Lock()
 	s.closed = true
 	if b := s.builder; b != nil && b.Process != nil {
-		// The compilers are of its process group, which has no other members
-		// and is gone where the build is done.
+		// The compilers are of its process group, which has no other members.
 		syscall.Kill(-b.Process.Pid, syscall.SIGKILL)
 	}
 	var worlds []*World
