@@ -132,7 +132,9 @@ func (p *plugin) PostCreateContainer(_ context.Context, pod *api.PodSandbox, c *
 func (p *plugin) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) error {
 	defer p.guard(string(lifecycle.StartContainer))
 	if core, rec, ok := p.record(lifecycle.StartContainer, pod, c); ok {
-		core.pump.start(ctx, p.gen, rec)
+		if waited, acked := core.pump.start(ctx, p.gen, rec); waited > 0 {
+			p.w.logger().Debug("a container's start waited for its group", "container_id", rec.Container.ID, "ack_wait", waited, "acknowledged", acked)
+		}
 	}
 	return nil
 }

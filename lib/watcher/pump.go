@@ -87,11 +87,13 @@ func (p *pump) event(g generation, rec lifecycle.Record) {
 }
 
 // start takes the record of a START_CONTAINER and waits for its
-// acknowledgement as long as the start barrier allows, or until ctx ends.
-func (p *pump) start(ctx context.Context, g generation, rec lifecycle.Record) {
+// acknowledgement as long as the start barrier allows, or until ctx ends. It
+// tells how long it waited, and whether the acknowledgement came; waited is 0
+// where nothing was waited for.
+func (p *pump) start(ctx context.Context, g generation, rec lifecycle.Record) (waited time.Duration, acked bool) {
 	ticket, budget := p.admit(g, rec)
 	if budget <= 0 {
-		return
+		return 0, false
 	}
 	start := p.clock.Now()
 	over, stop := p.clock.After(budget)
@@ -109,9 +111,10 @@ func (p *pump) start(ctx context.Context, g generation, rec lifecycle.Record) {
 			}
 		}
 		p.mu.Lock()
-		p.barrier.Waited(start, p.clock.Now(), ticket, p.sender.Settled(ticket))
-		p.mu.Unlock()
-		return
+		defer p.mu.Unlock()
+		end, how := p.clock.Now(), p.sender.Settled(ticket)
+		p.barrier.Waited(start, end, ticket, how)
+		return end.Sub(start), how == stream.Acked
 	}
 }
 
