@@ -279,3 +279,26 @@ func TestJobsSingleRetries(t *testing.T) {
 	n.history("w1", "Failed capacity 0/0, Failed capacity 1/0")
 	n.must(n.Settled())
 }
+
+// TestOneMkdirAfterACapacityError: the first one ends the group creations of
+// the job's pass, and not the containers: those are completed all the same.
+func TestOneMkdirAfterACapacityError(t *testing.T) {
+	t.Parallel()
+	n := running(t, noLimbo(), rmids(2))
+	n.Mount.Faults.Add(fusemount.Fault{Op: "write", Path: "pod_partial", Errno: syscall.EIO})
+	c := n.container(n.pod("partial"), "app", "threads", "4")
+	n.waiting(3, 0)
+	n.history("partial", "Exists 0/0, Exists 1/0")
+	n.Mount.Faults.Clear()
+	// The second mkdir of the pass would have its group.
+	n.Mount.Faults.Add(fusemount.Fault{Op: "mkdir", Errno: syscall.ENOSPC, Times: 1})
+	n.job(75)
+	n.history("partial", "Exists 0/0, Exists 1/0, Exists 1/1")
+	n.inGroup(c, n.GroupPath("partial"), 4)
+	if groups, err := n.Groups(); err != nil || len(groups) != 1 {
+		t.Errorf("groups %q, %v", groups, err)
+	}
+	n.job(0)
+	n.last("w2", "Failed capacity 1/0, Exists 1/0, Exists 1/1")
+	n.settle()
+}
