@@ -113,6 +113,10 @@ func openFile(path string, gid int, o Options) (_ *Store, err error) {
 // made grow is cut to 64 MiB again.
 const durableSetup = "PRAGMA wal_autocheckpoint = 4000; PRAGMA journal_size_limit = 67108864"
 
+// inMemory keeps SQLite's temporary files (the statement journal of a big
+// change) out of /var/tmp: it may be full, or not ours to write.
+const inMemory = "PRAGMA temp_store = MEMORY; "
+
 // connector opens connections without registering a driver globally.
 type connector struct {
 	driver *sqlite3.SQLiteDriver
@@ -135,7 +139,7 @@ func openPool(path string, busy time.Duration, txlock, synchronous, setup string
 	dsn := (&url.URL{Scheme: "file", Opaque: strings.ReplaceAll(url.PathEscape(path), "%2F", "/"), RawQuery: q.Encode()}).String()
 	db := sql.OpenDB(&connector{dsn: dsn, driver: &sqlite3.SQLiteDriver{
 		ConnectHook: func(c *sqlite3.SQLiteConn) error {
-			_, err := c.Exec(setup, nil)
+			_, err := c.Exec(inMemory+setup, nil)
 			return err
 		},
 	}})
