@@ -98,13 +98,10 @@ func (l *Locks) Instance(name string) (release func(), err error) {
 		}
 	}
 	// Emptied first: a reader sees no number or the right one, never a mixture.
-	err = file.Truncate(0)
-	if err == nil {
-		_, err = file.WriteAt(strconv.AppendInt(nil, int64(os.Getpid()), 10), 0)
-	}
-	if err != nil {
-		file.Close()
-		return nil, fmt.Errorf("write process id to %s: %w", path, err)
+	// The number is for people: where there is no room for it, the lock holds
+	// all the same.
+	if file.Truncate(0) == nil {
+		_, _ = file.WriteAt(strconv.AppendInt(nil, int64(os.Getpid()), 10), 0)
 	}
 	return closer(file), nil
 }
