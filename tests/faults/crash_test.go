@@ -211,6 +211,21 @@ func TestApplierCrashPointsWithoutRename(t *testing.T) {
 	inCells(t, 2, old, choose(groups, 12, dice(seeds[1], "crash61")))
 }
 
+// TestApplierCrashPointsWithoutCleanup is the same where startup removes no
+// group of no pod: only the row that is written before a mkdir tells of one
+// whose pod has ended meanwhile.
+func TestApplierCrashPointsWithoutCleanup(t *testing.T) {
+	off := func(o *world.Options) { o.Config = map[string]string{"resctrl.cleanup_on_start": "false"} }
+	c := newCell(t, off)
+	var groups []crash
+	for _, k := range crashes(stdin(c, tracer.Plan{}, c.story()).Calls) {
+		if k.plan.Point == "mkdir" && k.plan.Moment == tracer.After || long && k.plan.Point == "rename" {
+			groups = append(groups, k)
+		}
+	}
+	inCells(t, 2, off, groups)
+}
+
 // inCells makes the crashes on a few nodes at once. A crash whose point is not
 // reached fails.
 func inCells(t *testing.T, cells int, change func(*world.Options), all []crash) {

@@ -11,7 +11,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"syscall"
 	"testing"
@@ -32,12 +34,44 @@ var (
 func TestMain(m *testing.M) {
 	tracer.RunIfAsked()
 	nrirt.RunWorkload()
+	if os.Geteuid() == 0 && os.Getenv(apart) == "" {
+		os.Exit(goApart())
+	}
 	nrirt.SilenceNRI()
 	if n, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
 		seeds[1] = n
 	}
 	fmt.Printf("seeds %d and %d (SEED=%d repeats the second), LONG=%v\n", seeds[0], seeds[1], seeds[1], long)
 	os.Exit(runAll(m))
+}
+
+// apart is set in the process that has a mount namespace of its own.
+const apart = "FAULTS_APART"
+
+// goApart runs the tests in a mount namespace of their own: small disks are
+// mounted in it, and nobody else's namespace keeps what we unmount.
+func goApart() int {
+	cmd := exec.Command(os.Args[0], os.Args[1:]...)
+	cmd.Env = append(os.Environ(), apart+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT)
+	runtime.LockOSThread() // a parent's death is that of its thread
+	if err := cmd.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, "a mount namespace:", err)
+		return 1
+	}
+	go func() {
+		for s := range signals {
+			cmd.Process.Signal(s)
+		}
+	}()
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code >= 0 {
+		return code
+	}
+	return 1
 }
 
 func runAll(m *testing.M) int {

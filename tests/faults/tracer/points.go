@@ -1,3 +1,5 @@
+//go:build linux && amd64
+
 package tracer
 
 import (
@@ -40,6 +42,7 @@ func Points() []Point {
 		{"syncstate", []uint64{syscall.SYS_FSYNC, syscall.SYS_FDATASYNC}, named("state.db")},
 		{"synclog", []uint64{syscall.SYS_FSYNC, syscall.SYS_FDATASYNC}, named("events.jsonl")},
 		{"syncdir", []uint64{syscall.SYS_FSYNC, syscall.SYS_FDATASYNC}, nil},
+		{"lock", append([]uint64{syscall.SYS_FTRUNCATE}, writes...), named(".lock", "writer.turn")},
 		{"truncate", []uint64{syscall.SYS_TRUNCATE, syscall.SYS_FTRUNCATE, syscall.SYS_FALLOCATE}, nil},
 		{"chmod", []uint64{syscall.SYS_CHMOD, syscall.SYS_FCHMOD, syscall.SYS_FCHMODAT, syscall.SYS_MKNOD, syscall.SYS_MKNODAT}, nil},
 		{"flock", []uint64{syscall.SYS_FLOCK}, nil},

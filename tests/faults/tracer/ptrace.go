@@ -1,3 +1,5 @@
+//go:build linux && amd64
+
 package tracer
 
 import (
@@ -5,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"syscall"
 	"unsafe"
 
@@ -12,10 +15,11 @@ import (
 )
 
 type tracer struct {
-	plan   Plan
-	report Report
-	pid    int
-	failed int // calls made to fail so far
+	plan    Plan
+	report  Report
+	pid     int
+	pidFile string
+	failed  int // calls made to fail so far
 	// pending is what is done at the exit of a thread's present call.
 	pending map[int]func(*syscall.PtraceRegs)
 }
@@ -31,6 +35,9 @@ func (t *tracer) trace(argv []string) (int, error) {
 		return 0, err
 	}
 	t.pid = proc.Pid
+	if err := os.WriteFile(t.pidFile, []byte(strconv.Itoa(t.pid)), 0o600); err != nil {
+		return 0, err
+	}
 	var ws unix.WaitStatus
 	if _, err := unix.Wait4(t.pid, &ws, unix.WALL, nil); err != nil {
 		return 0, fmt.Errorf("wait for the start: %w", err)
@@ -107,6 +114,11 @@ func (t *tracer) call(tid int) int {
 			syscall.PtraceSetRegs(tid, &regs)
 		}
 		return 0
+	}
+	if t.plan.Touch {
+		for _, path := range touched(tid, &regs) {
+			t.report.Touched[path]++
+		}
 	}
 	point, path := pointOf(tid, &regs)
 	if point == "" {

@@ -1,3 +1,5 @@
+//go:build linux && amd64
+
 // Package tracer runs a program and does something to it at the Nth system
 // call of a kind: kills it before the call, or after it, or in the middle of a
 // write, or makes the call fail. The program needs no hook for it, and the
@@ -14,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 )
@@ -39,12 +42,16 @@ type Plan struct {
 	Moment Moment        //
 	Errno  syscall.Errno // of Fail
 	Times  int           // of Fail: how many calls in a row fail; 0 is one
+	Touch  bool          // list the paths that are changed
 }
 
 // Report is what was seen.
 type Report struct {
 	Calls map[string]int // how often each point was reached
 	Hit   string         // the call at which the fault happened; "" when it did not
+	// Touched are the paths that were made, removed, renamed, changed or opened
+	// for writing, as the program named them.
+	Touched map[string]int
 }
 
 type work struct {
@@ -55,7 +62,9 @@ type work struct {
 
 // Command makes the command that runs a program under the plan. After it has
 // run, Read(report) tells what was seen; its exit code is the program's, or
-// 137 where it was killed.
+// 137 where it was killed. Signals are for the process group, which is the
+// command's; SIGTERM ends the program, not its tracer. The file report.pid has
+// the program's pid.
 func Command(p Plan, report, program string, args ...string) (*exec.Cmd, error) {
 	text, err := json.Marshal(work{Plan: p, Report: report, Argv: append([]string{program}, args...)})
 	if err != nil {
@@ -103,7 +112,9 @@ func run(text string) (int, error) {
 	if err := json.Unmarshal([]byte(text), &w); err != nil {
 		return 0, err
 	}
-	t := &tracer{plan: w.Plan, report: Report{Calls: map[string]int{}}, pending: map[int]func(*syscall.PtraceRegs){}}
+	// Not ignored: that would be inherited.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM)
+	t := &tracer{plan: w.Plan, pidFile: w.Report + ".pid", report: Report{Calls: map[string]int{}, Touched: map[string]int{}}, pending: map[int]func(*syscall.PtraceRegs){}}
 	code, err := t.trace(w.Argv)
 	out, merr := json.Marshal(t.report)
 	return code, errors.Join(err, merr, os.WriteFile(w.Report, out, 0o600))
