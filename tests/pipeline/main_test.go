@@ -31,6 +31,7 @@ func runAll(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	shop.Bin = os.Getenv("PROGRAMS") // built elsewhere, for a release say; "" builds them
 	// An interrupted test run calls no t.Cleanup.
 	disarm := context.AfterFunc(ctx, func() {
 		shop.Close()
