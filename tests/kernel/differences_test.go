@@ -15,6 +15,10 @@ var differences = []difference{
 		why: "a FUSE server sees no fork, and /proc names the parent process, not the thread: the child inherits from the leader",
 	},
 	{
+		name: "an orphan has inherited", face: "fuse",
+		why: "its parent, by /proc, is who adopted it, and that is no process of the simulated node; one that must keep its orphans is a subreaper (the next case)",
+	},
+	{
 		name: "an empty write", face: "fuse", envs: []string{"6.1"},
 		why: "the kernel does not pass a write of no bytes to a FUSE server, so it succeeds; on resctrl of 6.1 it is EINVAL",
 	},

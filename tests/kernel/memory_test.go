@@ -192,6 +192,15 @@ func (s *scripted) startAs(uid uint32) process {
 	return p
 }
 
+func (p *scriptedProcess) orphan(tid int) int {
+	child := p.script.Fork(tid)
+	grandchild := p.script.Fork(child)
+	p.script.Exit(child)
+	return grandchild
+}
+
+func (p *scriptedProcess) adopt() {}
+
 func (p *scriptedProcess) mkdir(path string) error { return p.face.mkdir(path, 0o755) }
 func (p *scriptedProcess) dropOverride()           {}
 

@@ -30,9 +30,7 @@ var readingCases = []oneCase{
 // caseWords: what cannot be read is told in a word, by a read that works.
 func caseWords(w *world) {
 	got := map[string]int{}
-	for i := range 4 {
-		path := fmt.Sprintf("mon_groups/w%d", i)
-		w.mkdir(path)
+	for _, path := range w.fill() {
 		for _, event := range []string{"mbm_total_bytes", "mbm_local_bytes", "llc_occupancy"} {
 			got[w.read(path+"/mon_data/mon_L3_00/"+event)]++
 		}

@@ -11,6 +11,8 @@ var taskCases = []oneCase{
 	{"a write moves one thread", monitoring, caseOneThread},
 	{"a child inherits from its parent", monitoring, caseChild},
 	{"a child inherits from the thread that forks", monitoring, caseChildOfThread},
+	{"an orphan has inherited", monitoring, caseOrphan},
+	{"an orphan that was adopted has inherited", monitoring, caseAdopted},
 	{"a new thread inherits", monitoring, caseThreadInherits},
 	{"0 is the writing thread", monitoring, caseZero},
 	{"forms of a number", monitoring, caseForms},
@@ -64,6 +66,21 @@ func caseChildOfThread(w *world) {
 	w.move("mon_groups/n", a)
 	w.wantIn("|n", p.fork(a))
 	w.wantIn("|", p.fork(b))
+}
+
+func caseOrphan(w *world) {
+	w.mkdir("mon_groups/m")
+	p := w.start()
+	w.move("mon_groups/m", p.pid())
+	w.wantIn("|m", p.orphan(p.pid()))
+}
+
+func caseAdopted(w *world) {
+	w.mkdir("mon_groups/m")
+	p := w.start()
+	p.adopt()
+	w.move("mon_groups/m", p.pid())
+	w.wantIn("|m", p.orphan(p.pid()))
 }
 
 func caseThreadInherits(w *world) {

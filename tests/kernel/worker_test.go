@@ -8,7 +8,9 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,9 +44,11 @@ func (p *realProcess) number(format string, args ...any) int {
 	return n
 }
 
-func (p *realProcess) pid() int         { return p.cmd.Process.Pid }
-func (p *realProcess) thread() int      { return p.number("thread") }
-func (p *realProcess) fork(tid int) int { return p.number("fork %d", tid) }
+func (p *realProcess) pid() int           { return p.cmd.Process.Pid }
+func (p *realProcess) thread() int        { return p.number("thread") }
+func (p *realProcess) fork(tid int) int   { return p.number("fork %d", tid) }
+func (p *realProcess) orphan(tid int) int { return p.number("orphan %d", tid) }
+func (p *realProcess) adopt()             { p.do("adopt") }
 func (p *realProcess) all() []int {
 	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid()))
 	var tids []int
@@ -94,8 +98,8 @@ func play() int {
 	leader := make(chan func())
 	w.threads[os.Getpid()] = leader
 	go func() {
-		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-			fmt.Println(w.obey(lines.Text()))
+		for line := range orders() {
+			fmt.Println(w.obey(line))
 		}
 		pipe.Close()
 		for pid := range w.children {
@@ -107,6 +111,21 @@ func play() int {
 		do()
 	}
 	return 0
+}
+
+// orders are the lines of the standard input. The process ends soon after them,
+// whatever it is doing: who gave them may be dead.
+func orders() <-chan string {
+	lines := make(chan string)
+	go func() {
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			lines <- in.Text()
+		}
+		close(lines)
+		time.Sleep(5 * time.Second)
+		os.Exit(1)
+	}()
+	return lines
 }
 
 type worker struct {
@@ -135,6 +154,10 @@ func (w *worker) obey(line string) string {
 		return strconv.Itoa(w.thread())
 	case "fork":
 		return w.on(n, w.fork)
+	case "orphan":
+		return w.on(n, w.orphan)
+	case "adopt":
+		return number(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 	case "write":
 		var path, data string
 		if _, err := fmt.Sscanf(line, "write %d %s %q", &n, &path, &data); err != nil {
@@ -190,6 +213,17 @@ func (w *worker) fork() string {
 	}
 	w.children[cmd.Process.Pid] = cmd
 	return strconv.Itoa(cmd.Process.Pid)
+}
+
+// orphan starts a shell on the calling thread, which starts a process and ends.
+func (w *worker) orphan() string {
+	cmd := exec.Command("sh", "-c", "cat <&3 >/dev/null 2>&1 & echo $!")
+	cmd.ExtraFiles = []*os.File{w.alive}
+	out, err := cmd.Output()
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(out))
 }
 
 func (w *worker) end(pid int) {

@@ -62,6 +62,8 @@ type process interface {
 	thread() int                            // starts one; its TID
 	all() []int                             // the TIDs of all its threads
 	fork(tid int) int                       // by that thread; the child's PID
+	orphan(tid int) int                     // a child's child, whose parent has ended
+	adopt()                                 // orphans become its children
 	write(tid int, path, data string) error // by that thread
 	busy()                                  // the leader runs from now on
 	mkdir(path string) error                // by the leader

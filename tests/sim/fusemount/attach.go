@@ -127,19 +127,20 @@ func (m *Mount) Unmount() error {
 
 func unmount(dir string) error {
 	if os.Geteuid() != 0 {
-		if exec.Command("fusermount3", "-u", dir).Run() == nil {
-			return nil
-		}
 		minor, ok := device(dir)
-		err := detach(dir)
+		err := exec.Command("fusermount3", "-u", dir).Run()
+		if err != nil {
+			err = detach(dir)
+		}
 		if ok {
 			abort(minor)
 		}
 		return err
 	}
-	err := unix.Unmount(dir, 0)
+	// MNT_FORCE ends the connection, also where another mount namespace has a
+	// copy of the mount; then it may be busy nevertheless.
+	err := unix.Unmount(dir, unix.MNT_FORCE)
 	if errors.Is(err, unix.EBUSY) {
-		_ = unix.Unmount(dir, unix.MNT_FORCE) // ends the connection, and is busy nevertheless
 		err = detach(dir)
 	}
 	return err
@@ -165,8 +166,8 @@ func device(dir string) (minor uint32, ok bool) {
 	return unix.Minor(uint64(st.Dev)), true
 }
 
-// abort ends the connection of a mount that somebody still uses, as its owner
-// may where fusectl is mounted.
+// abort ends the connection of a mount, if it is still there: somebody uses it,
+// or another mount namespace has a copy. Its owner may, where fusectl is mounted.
 func abort(minor uint32) {
 	path := fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", minor)
 	_ = os.WriteFile(path, []byte("1\n"), 0)

@@ -254,6 +254,29 @@ func TestCrash(t *testing.T) {
 	}
 }
 
+// TestUnmountWithCopy: a mount namespace that was made meanwhile has a copy of
+// the mount.
+func TestUnmountWithCopy(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make a mount namespace here")
+	}
+	m := mount(t)
+	cmd := exec.Command("/bin/sh", "-c", "echo up; cat")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	stdin, err := cmd.StdinPipe()
+	wantErr(t, err, nil, "pipe")
+	stdout, err := cmd.StdoutPipe()
+	wantErr(t, err, nil, "pipe")
+	wantErr(t, cmd.Start(), nil, "start")
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "up\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	wantErr(t, m.Unmount(), nil, "unmount")
+	stdin.Close()
+	wantErr(t, cmd.Wait(), nil, "wait")
+}
+
 // TestUnmountWhileInUse: a program that still has a file open does not keep
 // the test from ending.
 func TestUnmountWhileInUse(t *testing.T) {
