@@ -58,7 +58,8 @@ type Options struct {
 	Resctrl *resctrl.FS
 	// AutoMount mounts resctrl at the start, if it is not.
 	AutoMount bool
-	// Cleanup removes groups of no pod at the first snapshot.
+	// Cleanup removes groups of no pod at the first snapshot, and at the first
+	// after an outage of the state.
 	Cleanup bool
 	Version string
 	Logger  *slog.Logger
@@ -72,7 +73,7 @@ type Applier struct {
 	Options
 	recv    *stream.Receiver
 	replies replies
-	cleaned bool // the first snapshot was applied
+	cleaned bool // the first snapshot was applied, since the start or since state was lost
 	status  Status
 	told    string // the export error that was logged
 	uttered int    // how often the present hello was
@@ -170,6 +171,9 @@ func (a *Applier) hold(ctx context.Context, fn func(*engine.Hold) error) error {
 		a.Logger.Info("the event log can be written again; the waiting events were appended")
 	}
 	if errors.Is(err, engine.ErrRecovered) {
+		// Groups that were made, or should have been removed, meanwhile may have
+		// no row that names them.
+		a.cleaned = false
 		a.wish("state can be used again")
 		return nil
 	}
