@@ -122,9 +122,12 @@ func (s storage) try(t *testing.T) {
 	}
 	c.must(heal())
 	if s.lost {
-		for !c.settled(d) { // a new epoch is asked for, perhaps more than one
-			c.must(p.answer([]fields{c.pod("a"), c.pod("b"), c.pod("c"), c.pod("d"), c.pod("e")}, []fields{
-				c.container("a2", "RUNNING"), c.container("b1", "RUNNING"), c.container("c1", "RUNNING"), c.container("e1", "RUNNING")}))
+		for !c.settled() { // a new epoch is asked for, perhaps more than one
+			err := p.answer([]fields{c.pod("a"), c.pod("b"), c.pod("c"), c.pod("d"), c.pod("e")}, []fields{
+				c.container("a2", "RUNNING"), c.container("b1", "RUNNING"), c.container("c1", "RUNNING"), c.container("e1", "RUNNING")})
+			if err != nil {
+				t.Fatalf("%v; as it is: %v\n%s", err, c.expectAny(storyEnd), d.Log())
+			}
 		}
 		if !strings.Contains(d.Log(), "unrecorded_events=") {
 			t.Errorf("the loss is not told:\n%s", d.Log())
@@ -146,7 +149,7 @@ func (c *storageCase) until(d *world.Daemon, what string, ask func() error) {
 
 // settled says whether the applier has found its way back to the end of the
 // story, or asks nobody any more; it gives it a moment for that.
-func (c *storageCase) settled(d *world.Daemon) bool {
+func (c *storageCase) settled() bool {
 	return world.UntilWithin(recoverPatience, "", func() error { return c.expectAny(storyEnd) }) == nil
 }
 
