@@ -44,8 +44,6 @@ type storage struct {
 // storageCase is a node with small disks and an applier at work.
 type storageCase struct {
 	*cell
-	peer *peer
-	log  func() string
 }
 
 func (c *storageCase) dir(name string) string { return filepath.Join(c.Dir, name) }

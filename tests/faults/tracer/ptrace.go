@@ -19,7 +19,6 @@ type tracer struct {
 	report  Report
 	pid     int
 	pidFile string
-	failed  int // calls made to fail so far
 	// pending is what is done at the exit of a thread's present call.
 	pending map[int]func(*syscall.PtraceRegs)
 }
