@@ -90,8 +90,11 @@ func TestTheRuntimeDirectoryIsShared(t *testing.T) {
 		u.want(t, name, "Service.RuntimeDirectoryMode", "0750")
 		u.want(t, name, "Service.RuntimeDirectoryPreserve", "yes")
 		if name != "nri-watcher.service" {
-			u.want(t, name, "Service.StateDirectory", "nri-resctrl")
-			u.want(t, name, "Service.LogsDirectory", "nri-resctrl")
+			// systemd would take the files from state.group, at every start.
+			u.want(t, name, "Service.StateDirectory", "")
+			u.want(t, name, "Service.LogsDirectory", "")
+			u.want(t, name, "Service.ExecStartPre", "+/bin/mkdir -p -m 0750 /var/lib/nri-resctrl /var/log/nri-resctrl")
+			u.want(t, name, "Service.ReadWritePaths", "/var/lib/nri-resctrl /var/log/nri-resctrl /sys/fs")
 		}
 		u.want(t, name, "Unit.StartLimitIntervalSec", "0")
 	}
