@@ -1,10 +1,11 @@
 # The targets are listed by `make help`.
 GO      ?= go
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 MODULE  := github.com/nri-resctrl/nri-resctrl
 LDFLAGS := -X $(MODULE)/lib/program.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 TESTFLAGS ?=
+DEMOFLAGS ?=
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
@@ -21,8 +22,10 @@ build: ## the programs, in bin/
 test: setup vet ## everything that needs no virtual machine, with the race detector
 	$(GO) test -race -timeout 15m $(TESTFLAGS) ./...
 
-demo: setup ## the whole pipeline on simulators, as a short story; a minute
-	$(GO) run ./tests/demo
+demo: setup ## the whole pipeline on simulators, as a short story; a minute. DEMOFLAGS='-keep DIR' keeps it
+	@[ -r /dev/fuse ] && [ -w /dev/fuse ] || { echo "the simulator needs /dev/fuse, which this user may not open: run as root, or: sudo chmod 0666 /dev/fuse" >&2; exit 1; }
+	@echo "compiling (minutes the first time, moments later)"
+	@$(GO) run ./tests/demo $(DEMOFLAGS)
 
 test-faults: setup ## the programs under every fault made from outside; LONG=1 for all of it
 	$(GO) vet -tags faults ./tests/faults/...

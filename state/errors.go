@@ -19,6 +19,17 @@ var (
 	ErrCorrupt = errors.New("the state database is damaged")
 )
 
+// GroupError says that state.group names no group of this system.
+type GroupError struct{ err error }
+
+func (e *GroupError) Error() string { return e.err.Error() }
+
+// Unwrap gives the cause.
+func (e *GroupError) Unwrap() error { return e.err }
+
+// ExitCode is that of a wrong configuration.
+func (e *GroupError) ExitCode() int { return 78 }
+
 // NewerError says that the database was made by a newer program.
 type NewerError struct {
 	Path         string

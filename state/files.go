@@ -31,7 +31,7 @@ func lookupGroup(name string) (int, error) {
 		if n, nerr := strconv.Atoi(name); nerr == nil && n >= 0 {
 			return n, nil
 		}
-		return 0, fmt.Errorf("state.group %q: %w (make it with groupadd, or change the configuration)", name, err)
+		return 0, &GroupError{fmt.Errorf("state.group %q: %w (make it with groupadd, or change the configuration)", name, err)}
 	}
 	return strconv.Atoi(g.Gid)
 }

@@ -21,8 +21,8 @@ func main() {
 		Details: "Exit codes: 0 done, also when nothing was to do; 75 pods still wait for a free RMID;\n" +
 			"66 no such pod or container; 78 wrong configuration; 1 errors, each named.",
 		Flags: func(fs *flag.FlagSet) {
-			fs.StringVar(&o.Pod, "pod", "", "retry only the group of the pod with this `UID`")
-			fs.StringVar(&o.Container, "container", "", "retry only the container with this `ID`")
+			fs.Var(&o.Pod, "pod", "retry only the group of the pod with this `UID`")
+			fs.Var(&o.Container, "container", "retry only the container with this `ID`")
 			fs.BoolVar(&o.JSON, "json", false, "print what was done as JSON")
 		},
 		Run: func(ctx context.Context, env *program.Env) error { return run(ctx, env, o) },
@@ -33,8 +33,8 @@ func run(ctx context.Context, env *program.Env, o retry.Options) error {
 	if err := program.NoArgs(env); err != nil {
 		return err
 	}
-	if o.Pod != "" && o.Container != "" {
-		return program.Fail(program.ExitUsage, errors.New("--pod and --container exclude each other"))
+	if err := o.Check(); err != nil {
+		return program.Fail(program.ExitUsage, err)
 	}
 	o.Sweep = env.Config.Retry.SweepRunning
 	o.VanishedAfter = env.Config.Retry.VanishedAfter.Duration

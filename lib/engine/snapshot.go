@@ -45,6 +45,10 @@ func (h *Hold) ApplySnapshot(s *stream.Snapshot, cleanup bool) error {
 	for _, sp := range pods {
 		sp.SkipGroups = capacity
 		ch := h.rules.Snapshot(h.view.pod(h.ctx, sp.UID), sp)
+		if ch.Ended {
+			h.Logger.Info("pod of the snapshot has ended: it has no group, and its cgroup parent is not there",
+				"pod_uid", sp.UID, "cgroup_parent", sp.Sandboxes[0].CgroupParent)
+		}
 		capacity = capacity || ch.GroupReason == rules.ReasonCapacity
 		h.take(sp.UID, ch)
 		if err := h.Commit(); err != nil {

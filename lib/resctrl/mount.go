@@ -41,7 +41,9 @@ func (f *FS) checkMount() error {
 	}
 	switch magic, err := f.os.FilesystemType(f.root); {
 	case errors.Is(err, unix.ENOENT):
-		return notMounted(err)
+		// The kernel makes /sys/fs/resctrl where it and the CPU have resctrl.
+		return &Error{Op: op, Path: f.root, Reason: reasonNotMounted, Err: err,
+			Hint: "there is nothing to mount on: either the CPU or its kernel has no resctrl (resctrlctl doctor says more), or resctrl.root is wrong"}
 	case err != nil:
 		return fail(op, f.root, err)
 	case magic != FilesystemMagic:

@@ -22,13 +22,42 @@ const (
 
 // Options of one run.
 type Options struct {
-	Pod       string // retry this pod's group only
-	Container string // retry this container only
+	Pod       Only // retry this pod's group only
+	Container Only // retry this container only
 	JSON      bool
 
 	Sweep          bool // look after the running too
 	VanishedAfter  time.Duration
 	EventRetention time.Duration
+}
+
+// Only names the one thing to retry; nil is everything. It is a flag.Value that
+// tells an empty name, as of a variable that is not set, from none.
+type Only struct{ name *string }
+
+// Set takes the name.
+func (o *Only) Set(name string) error {
+	if name == "" {
+		return errors.New("a name is missing; without the option everything is retried")
+	}
+	o.name = &name
+	return nil
+}
+
+// String is the name; "" is everything.
+func (o *Only) String() string {
+	if o.name == nil {
+		return ""
+	}
+	return *o.name
+}
+
+// Check says what is wrong with the options.
+func (o *Options) Check() error {
+	if o.Pod.name != nil && o.Container.name != nil {
+		return errors.New("--pod and --container exclude each other")
+	}
+	return nil
 }
 
 // Result is what one run did, as --json prints it.
@@ -79,12 +108,12 @@ func run(ctx context.Context, e *engine.Engine, o Options, res *Result) error {
 		return nil
 	}
 	switch {
-	case o.Pod != "":
-		r, err := e.RetryGroupCreation(ctx, o.Pod)
+	case o.Pod.name != nil:
+		r, err := e.RetryGroupCreation(ctx, *o.Pod.name)
 		res.Pod = &r
 		return err
-	case o.Container != "":
-		r, err := e.RetryContainerReconcile(ctx, o.Container)
+	case o.Container.name != nil:
+		r, err := e.RetryContainerReconcile(ctx, *o.Container.name)
 		res.Container = &r
 		return err
 	}

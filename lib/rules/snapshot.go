@@ -40,7 +40,9 @@ func (r *Rules) Snapshot(p *PodState, s SnapshotPod) Change {
 		if t.known() {
 			t.end()
 		}
-		return t.finish()
+		ch := t.finish()
+		ch.Ended = true
+		return ch
 	}
 	t.forget(s)
 	for i := range s.Sandboxes {

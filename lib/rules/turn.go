@@ -22,6 +22,8 @@ type Change struct {
 	Events  []Event
 	// Adopted are the NoPod containers that now belong to the pod.
 	Adopted []string
+	// Ended says that the pod was taken for ended: nothing of it is on the node.
+	Ended bool
 	// GroupReason is why the pod's group could not be made in this change; ""
 	// when it could, or was not tried.
 	GroupReason Reason
