@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -159,12 +158,9 @@ func Lock() (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX)
-		if !errors.Is(err, syscall.EINTR) {
-			break
-		}
-	}
+	err = world.UntilWithin(patience, "the lock of "+Root+" is free", func() error {
+		return unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	})
 	if err != nil {
 		dir.Close()
 		return nil, err

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -129,4 +131,88 @@ func (w *world) waiting() {
 		}
 		return nil
 	})
+}
+
+// caseLockContended: somebody takes the lock again and again, at any moment, and
+// has a look at the beginning and at the end.
+func caseLockContended(w *world) {
+	w.StartApplier()
+	stop, found := make(chan struct{}), make(chan string, 1)
+	holds := 0
+	go func() {
+		defer close(found)
+		var what string
+		if holds, what = contend(stop); what != "" {
+			found <- what
+		}
+	}()
+	end := sync.OnceFunc(func() { close(stop) })
+	w.Cleanup(end)
+	for i := range 12 {
+		pod, _ := w.RunPod(fmt.Sprintf("contended%d", i))
+		c := pod.Create()
+		c.Init.Do("threads 5")
+		c.Start().Wait()
+		w.WantIn(pod.Group, c)
+		w.give(attribution.Root, c)
+		if i%4 == 0 {
+			w.Sweep()
+			w.WantIn(pod.Group, c)
+		}
+		pod.Remove().Wait()
+	}
+	end()
+	for what := range found {
+		w.Errorf("while somebody else had the lock: %s", what)
+	}
+	w.Logf("the lock was taken %d times between", holds)
+	w.Settled()
+}
+
+// contend takes the lock again and again, until something changed while it had it.
+// The test itself moves tasks to the root group, and that alone does not count.
+func contend(stop chan struct{}) (holds int, what string) {
+	for what == "" {
+		select {
+		case <-stop:
+			return holds, ""
+		case <-time.After(time.Duration(holds%8) * 500 * time.Microsecond): // others want it too
+		}
+		dir, err := os.Open(attribution.Root)
+		if err != nil {
+			return holds, err.Error()
+		}
+		for unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+			continue // at once when it is free
+		}
+		holds++
+		groups, tasks := attribution.OurGroups(), memberships()
+		for range 3 {
+			if what == "" {
+				what = changed(groups, tasks)
+			}
+		}
+		dir.Close()
+	}
+	return holds, what
+}
+
+func memberships() map[int]string {
+	groups := map[int]string{}
+	for _, tid := range attribution.TasksBelow(filepath.Join(attribution.Cgroups, "kubepods")) {
+		groups[tid] = attribution.GroupOf(tid)
+	}
+	return groups
+}
+
+func changed(groups []string, tasks map[int]string) string {
+	if now := attribution.OurGroups(); !slices.Equal(now, groups) {
+		return fmt.Sprintf("groups were %v, and are %v", groups, now)
+	}
+	for tid, now := range memberships() {
+		if was, ok := tasks[tid]; ok && now != was && now != "" && now != "|" {
+			return fmt.Sprintf("task %d was in %q, and is in %q", tid, was, now)
+		}
+	}
+	return ""
 }

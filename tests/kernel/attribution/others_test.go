@@ -26,6 +26,7 @@ func TestOthers(t *testing.T) {
 		{"somebody takes all RMIDs", caseExhausted},
 		{"somebody holds the lock for ten seconds", caseLockHeld},
 		{"nothing is changed without the lock", caseLockAsked},
+		{"nothing is changed while somebody has the lock, time and again", caseLockContended},
 	})
 }
 
