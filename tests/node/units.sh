@@ -60,7 +60,7 @@ echo 'bogus = 1' >>/etc/nri-resctrl/config.toml
 systemctl restart nri-watcher resctrl-applier 2>/dev/null
 restarts() { systemctl show -p NRestarts --value "$1"; }
 check "with a wrong configuration they are started again and again" soon eval '[ "$(restarts nri-watcher)" -gt 4 ] && [ "$(restarts resctrl-applier)" -gt 4 ]'
-check "saying what is wrong" eval 'same 78 "$(systemctl show -p ExecMainStatus --value resctrl-applier)" && journalctl -b -u resctrl-applier | grep -q bogus'
+check "saying what is wrong" eval 'for u in nri-watcher resctrl-applier; do journalctl -b --no-pager -u $u >/tmp/said; grep -q status=78 /tmp/said && grep -q bogus /tmp/said || exit 1; done'
 sed -i '/^bogus/d' /etc/nri-resctrl/config.toml
 check "once it is right they run" soon everything_runs
 systemctl stop containerd
