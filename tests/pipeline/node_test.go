@@ -104,6 +104,9 @@ func (n *node) show() {
 		}
 		n.t.Logf("%s (pid %d):\n%s", d.Name, d.PID, log)
 	}
+	if rows, err := n.Query("SELECT pod_uid, name, state, reason, tasks, attempts, last_error FROM containers"); err == nil {
+		n.t.Logf("containers (pod, name, state, reason, tasks, attempts, error):\n%q", rows)
+	}
 	if events, err := n.Events(); err == nil {
 		var b strings.Builder
 		for _, e := range events[max(0, len(events)-60):] {
