@@ -66,6 +66,10 @@ func New(t testing.TB) *Node {
 		n.must(unix.Mount("resctrl", Root, "resctrl", 0, ""))
 	}
 	n.clear()
+	// An earlier case may have left all RMIDs in limbo, which they leave together.
+	probe := Root + "/mon_groups/probe"
+	n.must(Make(probe))
+	n.must(unix.Rmdir(probe))
 	for _, d := range []string{"run", "lib", "out"} {
 		n.must(os.Mkdir(filepath.Join(n.Dir, d), 0o750))
 	}
@@ -296,11 +300,17 @@ func (n *Node) Until(what string, ask func() error) {
 	n.must(world.UntilWithin(patience, what, ask))
 }
 
-// Settled waits until the event log and the state tell the same story, and wants
-// the group of every pod that Exists to be there and no other of ours.
+// Settled waits until what was acknowledged is committed and exported, which is
+// when the writer's lock is given back, until event log and state tell the same
+// story, and the group of every pod that Exists is there and no other of ours.
 func (n *Node) Settled() {
 	n.t.Helper()
-	n.Until("event log, state and resctrl agree", n.agree)
+	n.Until("event log, state and resctrl agree", func() error {
+		if n.Writing() {
+			return errors.New("a program has the writer's lock")
+		}
+		return n.agree()
+	})
 }
 
 func (n *Node) agree() error {
