@@ -118,18 +118,27 @@ func copyFile(to, from string) error {
 }
 
 // agreeJoined is Agree on the copies and the log put together again: a line
-// may have been cut where it was copied.
+// may have been cut where it was copied, and comes again where the applier was
+// killed before it had recorded it and the truncation took it away.
 func (n *node) agreeJoined(logs []string) error {
 	whole := filepath.Join(n.Dir, "joined.jsonl")
-	var text []byte
+	var text strings.Builder
 	for _, l := range append(logs[:len(logs):len(logs)], n.EventLog()) {
 		part, err := os.ReadFile(l)
 		if err != nil {
 			return err
 		}
-		text = append(text, part...)
+		text.Write(part)
 	}
-	if err := os.WriteFile(whole, text, 0o600); err != nil {
+	var once strings.Builder
+	seen := map[string]bool{}
+	for line := range strings.Lines(text.String()) {
+		if !seen[line] {
+			once.WriteString(line)
+		}
+		seen[line] = true
+	}
+	if err := os.WriteFile(whole, []byte(once.String()), 0o600); err != nil {
 		return err
 	}
 	return n.Agree(whole)
