@@ -94,7 +94,7 @@ func TestTheRuntimeDirectoryIsShared(t *testing.T) {
 			u.want(t, name, "Service.StateDirectory", "")
 			u.want(t, name, "Service.LogsDirectory", "")
 			u.want(t, name, "Service.ExecStartPre", "+/bin/mkdir -p -m 0750 /var/lib/nri-resctrl /var/log/nri-resctrl")
-			u.want(t, name, "Service.ReadWritePaths", "/var/lib/nri-resctrl /var/log/nri-resctrl /sys/fs")
+			u.want(t, name, "Service.ReadWritePaths", "-/var/lib/nri-resctrl -/var/log/nri-resctrl /sys/fs")
 		}
 		u.want(t, name, "Unit.StartLimitIntervalSec", "0")
 	}
