@@ -47,6 +47,9 @@ func caseOldestFirst(w *world) {
 	}
 	w.Settled()
 	w.status(rmids, len(waiting))
+	if text := w.Ctl("pods"); strings.Count(text, "the kernel says: Out of RMIDs") != len(waiting) {
+		w.Errorf("the kernel's own reason is not told: %s", text)
+	}
 	for i, oldest := range waiting {
 		left := len(waiting) - i
 		w.pass(oldest, left) // none is free
