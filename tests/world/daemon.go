@@ -170,7 +170,15 @@ func (w *World) Run(name string, args ...string) (Result, error) {
 
 // RunWith is Run with a standard input.
 func (w *World) RunWith(input, name string, args ...string) (Result, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return Result{Code: -1}, context.Canceled
+	}
+	w.runs.Add(1)
+	w.mu.Unlock()
+	defer w.runs.Done()
+	ctx, cancel := context.WithTimeout(w.ctx, patience)
 	defer cancel()
 	plain := w.command(name, args...)
 	cmd := exec.CommandContext(ctx, plain.Path, plain.Args[1:]...)

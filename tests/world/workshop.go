@@ -58,10 +58,14 @@ type Workshop struct {
 
 // janitorScript removes the directory when the process that made it ended
 // without having done so. The simulators' own guards unmount first; a mount
-// that is still there is not entered.
+// that is still there is not entered. A program may outlive us for a moment and
+// make a directory anew: it is looked for until it has stayed away.
 const janitorScript = `read -r line && exit 0
-for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-  rm -rf --one-file-system -- "$1" 2>/dev/null && exit 0
+away=0
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24; do
+  if [ -e "$1" ]; then away=0; rm -rf --one-file-system -- "$1" 2>/dev/null
+  else away=$((away + 1)); fi
+  [ $away -lt 4 ] || exit 0
   sleep 0.25
 done`
 

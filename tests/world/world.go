@@ -1,6 +1,7 @@
 package world
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -41,6 +42,10 @@ type World struct {
 	shop *Workshop
 	opts Options
 
+	ctx    context.Context // ends with the world
+	cancel context.CancelFunc
+	runs   sync.WaitGroup // programs that run to their end
+
 	mu      sync.Mutex
 	daemons []*Daemon
 	closed  bool
@@ -55,6 +60,7 @@ func New(shop *Workshop, opts Options) (*World, error) {
 		return nil, err
 	}
 	w := &World{shop: shop, opts: opts}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
 	if err := w.make(); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
@@ -145,6 +151,8 @@ func (w *World) end() error {
 	w.closed = true
 	daemons := w.daemons
 	w.mu.Unlock()
+	w.cancel()
+	w.runs.Wait()
 
 	var errs []error
 	for _, d := range daemons {
