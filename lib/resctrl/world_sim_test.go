@@ -45,7 +45,15 @@ func fuseWorld(t *testing.T, change func(*sim.Config)) *world {
 			t.Error(err)
 		}
 	})
-	return simWorldOn(t, cfg, model, script, clock, resctrl.RealOS(), mount.Resctrl(), mount.Proc(), true)
+	w := simWorldOn(t, cfg, model, script, clock, resctrl.RealOS(), mount.Resctrl(), mount.Proc(), true)
+	w.mounted = func(on bool) {
+		if on {
+			w.must(model.Mount())
+		} else {
+			w.must(mount.UnmountResctrl())
+		}
+	}
+	return w
 }
 
 // longIDs gives a source whose ids are as long as they get, so that few tasks

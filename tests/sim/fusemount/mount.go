@@ -130,7 +130,7 @@ func (m *Mount) Proc() string { return filepath.Join(m.Dir, ProcDir) }
 
 // releasePatience is how long a close(2) may take to be told: FUSE releases
 // files after the call has returned.
-const releasePatience = 300 * time.Millisecond
+const releasePatience = 2 * time.Second
 
 // UnmountResctrl is umount(8) of resctrl: the model's Unmount, which a file
 // that was closed just before does not hinder.

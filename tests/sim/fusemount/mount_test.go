@@ -176,7 +176,7 @@ func TestRemount(t *testing.T) {
 	m := mount(t)
 	group := filepath.Join(m.Resctrl(), "mon_groups", "a")
 	wantErr(t, os.Mkdir(group, 0o755), nil, "mkdir")
-	wantErr(t, m.Model.Unmount(), nil, "umount")
+	wantErr(t, m.UnmountResctrl(), nil, "umount")
 	entries, err := os.ReadDir(m.Resctrl())
 	if err != nil || len(entries) != 0 {
 		t.Fatalf("unmounted root has %v, %v", entries, err)
