@@ -6,12 +6,13 @@ LDFLAGS := -X $(MODULE)/lib/program.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 TESTFLAGS ?=
 DEMOFLAGS ?=
+FUZZTIME ?= 10s
 PREFIX  ?= /usr/local
 DESTDIR ?=
 
 export CGO_ENABLED = 1
 
-.PHONY: help build test setup vet lint demo test-kernel test-node test-faults test-logs bench install uninstall deb clean
+.PHONY: help build test setup vet lint demo test-kernel test-node test-faults test-logs fuzz bench install uninstall deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -30,6 +31,10 @@ demo: setup ## the whole pipeline on simulators, as a short story; a minute. DEM
 test-faults: setup ## the programs under every fault made from outside; LONG=1 for all of it
 	$(GO) vet -tags faults ./tests/faults/...
 	$(GO) test -count=1 -v -tags faults -timeout $(if $(filter 1,$(LONG)),10h,20m) $(TESTFLAGS) ./tests/faults/...
+
+fuzz: ## every fuzz target, for FUZZTIME (10s) each
+	@grep -H '^func Fuzz' lib/*/*_test.go | sed 's|/[^/]*:func \(Fuzz[A-Za-z]*\).*| \1|' | while read -r dir target; do \
+	  $(GO) test -v -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $(TESTFLAGS) ./$$dir || exit 1; done
 
 test-kernel: ## on real kernels (6.12, 6.1), in small virtual machines
 	tests/vm/test-kernel $(TESTFLAGS)

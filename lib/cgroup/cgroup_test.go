@@ -86,18 +86,3 @@ func TestProcCgroup(t *testing.T) {
 		}
 	}
 }
-
-func FuzzPaths(f *testing.F) {
-	for _, seed := range []string{"/a/b", "a.slice:b:c", "..", "/a/../..", "a-b.slice", "::", "\x00"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, p string) {
-		got, err := fromCgroupsPath(p)
-		if err != nil {
-			return
-		}
-		if again, err := clean(got); err != nil || again != got || got == "/" {
-			t.Errorf("fromCgroupsPath(%q) = %q, which is not clean: %q, %v", p, got, again, err)
-		}
-	})
-}

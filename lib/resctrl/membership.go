@@ -109,7 +109,7 @@ func parseGroups(data []byte) (group, error) {
 			g.mon, mon = v, true
 		}
 	}
-	if !res || !mon {
+	if !res || !mon || strings.Contains(g.ctrl+g.mon, "/") { // no name in a filesystem has one
 		return group{}, fmt.Errorf("%q names no group", data)
 	}
 	return g, nil
@@ -188,7 +188,7 @@ func parseTIDs(data []byte) ([]int, error) {
 	tids := make([]int, 0, len(fields))
 	for _, field := range fields {
 		tid, err := strconv.Atoi(string(field))
-		if err != nil {
+		if err != nil || tid < 0 {
 			return nil, fmt.Errorf("%q is no task id", field)
 		}
 		tids = append(tids, tid)
