@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// printHelp writes what --help shows. The options are written with two
-// dashes, as the documentation has them; the flag package takes both.
+// printHelp writes what --help shows. Options are written as the documentation
+// has them, a letter with one dash; the flag package takes one or two.
 func printHelp(w io.Writer, cmd Command, fs *flag.FlagSet) {
 	usage := cmd.Usage
 	if usage == "" {
@@ -19,7 +19,11 @@ func printHelp(w io.Writer, cmd Command, fs *flag.FlagSet) {
 		if arg != "" {
 			arg = " " + arg
 		}
-		fmt.Fprintf(w, "  --%s%s\n        %s\n", f.Name, arg, text)
+		dashes := "--"
+		if len(f.Name) == 1 {
+			dashes = "-"
+		}
+		fmt.Fprintf(w, "  %s%s%s\n        %s\n", dashes, f.Name, arg, text)
 	})
 	if cmd.Details != "" {
 		fmt.Fprintf(w, "\n%s\n", cmd.Details)

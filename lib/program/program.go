@@ -9,9 +9,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
+	"os/user"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/nri-resctrl/nri-resctrl/lib/config"
@@ -65,7 +69,7 @@ func Run(ctx context.Context, cmd Command, env *Env) int {
 	if code == ExitOK { // done, or ended by a signal
 		return code
 	}
-	fmt.Fprintf(env.Stderr, "%s: %v\n", cmd.Name, err)
+	fmt.Fprintf(env.Stderr, "%s: %v%s\n", cmd.Name, err, rootHint(err))
 	if env.Logger != nil && logsElsewhere(env.Stderr) {
 		env.Logger.Error("ending", "error", err, "exit_code", code)
 	}
@@ -73,6 +77,14 @@ func Run(ctx context.Context, cmd Command, env *Env) int {
 		fmt.Fprintf(env.Stderr, "Try '%s --help'.\n", cmd.Name)
 	}
 	return code
+}
+
+// rootHint is what an ordinary user is told of an error that root would not have.
+func rootHint(err error) string {
+	if !errors.Is(err, fs.ErrPermission) || os.Geteuid() == 0 || strings.Contains(err.Error(), "root") {
+		return ""
+	}
+	return " (run it as root)"
 }
 
 // errDone says that a flag was the whole of the work.
@@ -90,6 +102,9 @@ func start(ctx context.Context, cmd Command, env *Env) error {
 		return err
 	}
 	if opts.check {
+		if g := env.Config.State.Group; g != "" && !groupExists(g) {
+			return Fail(ExitConfig, fmt.Errorf("state.group %q: this machine has no such group (make it with groupadd, or change the configuration)", g))
+		}
 		from := env.ConfigPath
 		if from == "" {
 			from = "no file " + config.DefaultPath + ": the defaults"
@@ -104,6 +119,15 @@ func start(ctx context.Context, cmd Command, env *Env) error {
 	return cmd.Run(ctx, env)
 }
 
+// groupExists says whether the system knows the group, by name or number.
+func groupExists(name string) bool {
+	_, err := user.LookupGroup(name)
+	if err != nil {
+		_, err = strconv.ParseUint(name, 10, 31)
+	}
+	return err == nil
+}
+
 // options are the flags that every program has.
 type options struct {
 	config, level  string
@@ -113,18 +137,18 @@ type options struct {
 // parse reads the arguments and leaves in env.Args what follows the options.
 func parse(cmd Command, env *Env) (options, error) {
 	var o options
-	fs := flag.NewFlagSet(cmd.Name, flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.StringVar(&o.config, "config", "", "read the configuration from `FILE` (else $"+config.EnvPath+", else "+config.DefaultPath+")")
-	fs.BoolVar(&o.check, "check-config", false, "check the configuration and exit")
-	fs.StringVar(&o.level, "log-level", "", "log at `LEVEL` debug, info, warn or error, whatever the configuration says")
-	fs.BoolVar(&o.version, "version", false, "print the version and exit")
+	flags := flag.NewFlagSet(cmd.Name, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar(&o.config, "config", "", "read the configuration from `FILE` (else $"+config.EnvPath+", else "+config.DefaultPath+")")
+	flags.BoolVar(&o.check, "check-config", false, "check the configuration and exit")
+	flags.StringVar(&o.level, "log-level", "", "log at `LEVEL` debug, info, warn or error, whatever the configuration says")
+	flags.BoolVar(&o.version, "version", false, "print the version and exit")
 	if cmd.Flags != nil {
-		cmd.Flags(fs)
+		cmd.Flags(flags)
 	}
-	switch err := fs.Parse(env.Args); {
+	switch err := flags.Parse(env.Args); {
 	case errors.Is(err, flag.ErrHelp):
-		printHelp(env.Stdout, cmd, fs)
+		printHelp(env.Stdout, cmd, flags)
 		return o, errDone
 	case err != nil:
 		return o, Fail(ExitUsage, err)
@@ -137,7 +161,7 @@ func parse(cmd Command, env *Env) (options, error) {
 			return o, Fail(ExitUsage, fmt.Errorf("--log-level: %w", err))
 		}
 	}
-	env.Args = fs.Args()
+	env.Args = flags.Args()
 	return o, nil
 }
 

@@ -86,7 +86,11 @@ func TestFlags(t *testing.T) {
 	good := write(t, "[log]\nlevel = \"warn\"\n")
 	bad := write(t, "[log]\nlevell = \"warn\"\n")
 	withFlag := command(never)
-	withFlag.Flags = func(fs *flag.FlagSet) { fs.Bool("stdout", false, "write to standard output") }
+	withFlag.Flags = func(fs *flag.FlagSet) {
+		fs.Bool("stdout", false, "write to standard output")
+		fs.Bool("f", false, "follow")
+	}
+	noGroup := write(t, "[state]\ngroup = \"nri-test-none\"\n")
 
 	tests := []struct {
 		name     string
@@ -95,9 +99,11 @@ func TestFlags(t *testing.T) {
 		out, err string // must be contained
 	}{
 		{"help", []string{"--help"}, 0, "--stdout\n        write to standard output", ""},
+		{"help on a letter", []string{"--help"}, 0, "\n  -f\n        follow", ""},
 		{"version", []string{"--version"}, 0, "nri-test " + Version() + "\n", ""},
 		{"good config", []string{"--check-config"}, 0, "configuration is good (" + good + ")", ""},
 		{"bad config", []string{"--config", bad, "--check-config"}, 78, "", bad},
+		{"no such group", []string{"--config", noGroup, "--check-config"}, 78, "", "groupadd"},
 		{"bad config, no check", []string{"--config", bad}, 78, "", "levell"},
 		{"config not there", []string{"--config", bad + ".gone"}, 78, "", "named by --config"},
 		{"unknown flag", []string{"--frob"}, 64, "", "Try 'nri-test --help'."},
