@@ -22,7 +22,13 @@ var storyEnd = map[string]string{"a": "Exists 1/1", "b": "Exists 1/1", "c": "Exi
 // in another control group, one that waits for an RMID, one that ends.
 func (c *cell) story() string {
 	w := c.wire()
-	w.snapshot("", []fields{c.pod("a"), c.pod("z")}, []fields{c.container("a1", "RUNNING"), c.container("z1", "RUNNING")})
+	c.tell(w, "")
+	return w.String()
+}
+
+// tell writes the story, as the answer to a hello; "" is none.
+func (c *cell) tell(w *wire, hello string) {
+	w.snapshot(hello, []fields{c.pod("a"), c.pod("z")}, []fields{c.container("a1", "RUNNING"), c.container("z1", "RUNNING")})
 	life := func(event, pod, container, state string) {
 		f := fields{"pod": c.pod(pod)}
 		if container != "" {
@@ -49,13 +55,15 @@ func (c *cell) story() string {
 	life("REMOVE_POD_SANDBOX", "z", "", "")
 	start("e", "e1")
 	life("REMOVE_CONTAINER", "a", "a1", "UNKNOWN")
-	return w.String()
 }
 
 // present is the snapshot of the node after the story.
-func (c *cell) present() string {
+func (c *cell) present() string { return c.presentFor("") }
+
+// presentFor is present as the answer to a hello.
+func (c *cell) presentFor(hello string) string {
 	w := c.wire()
-	w.snapshot("", []fields{c.pod("a"), c.pod("b"), c.pod("c"), c.pod("d"), c.pod("e")}, []fields{
+	w.snapshot(hello, []fields{c.pod("a"), c.pod("b"), c.pod("c"), c.pod("d"), c.pod("e")}, []fields{
 		c.container("a2", "RUNNING"), c.container("b1", "RUNNING"), c.container("c1", "RUNNING"), c.container("e1", "RUNNING")})
 	return w.String()
 }
@@ -74,6 +82,9 @@ func (k crash) String() string {
 	if k.rotate {
 		s += ", rotated"
 	}
+	if r := k.plan.Rotate; r.N > 0 {
+		s += fmt.Sprintf(", rotated before %s %d", r.Point, r.N)
+	}
 	if k.second.N > 0 {
 		s += fmt.Sprintf(", then %s %d %s", k.second.Point, k.second.N, k.second.Moment)
 	}
@@ -88,6 +99,7 @@ func stdin(c *cell, p tracer.Plan, input string) outcome {
 // whether the kill happened.
 func (c *cell) try(k crash) (reached bool, err error) {
 	c.sweep()
+	k.plan.Rotate = c.rotation(k.plan.Rotate)
 	first := stdin(c, k.plan, c.story())
 	if reached = first.Hit != ""; !reached && first.code != 0 {
 		return false, fmt.Errorf("the story ended with %d: %s", first.code, first.log)
@@ -159,9 +171,36 @@ func choose(all []crash, some int, r *rand.Rand) []crash {
 	return append(kinds, rest[:min(len(rest), max(0, some-len(kinds)))]...)
 }
 
-// mustReach are the points that the story reaches; the others depend on the
-// database.
-var mustReach = []string{"mkdir", "rmdir", "rename", "task", "wal", "database", "log", "syncstate", "synclog", "flock"}
+// mustReach are the points that each story reaches, whatever the database does.
+var mustReach = map[string][]string{
+	"applier":          {"mkdir", "rmdir", "rename", "task", "wal", "database", "log", "newlog", "syncstate", "synclog", "syncdir", "lock", "truncate", "flock"},
+	"job":              {"mkdir", "rmdir", "rename", "task", "wal", "database", "log", "syncstate", "synclog", "syncdir", "truncate", "flock"},
+	"acknowledgements": {"ack", "chmod"},
+	"rotation":         {"log", "newlog", "synclog"},
+}
+
+// mustHave: a point that a story never reaches is not tested by it.
+func mustHave(t *testing.T, story string, calls map[string]int) {
+	t.Helper()
+	for _, point := range mustReach[story] {
+		if calls[point] == 0 {
+			t.Errorf("the story of the %s has no %s", story, point)
+		}
+	}
+}
+
+// TestEveryPointHasItsStory: no kind of step is left out.
+func TestEveryPointHasItsStory(t *testing.T) {
+	for _, p := range tracer.Points() {
+		found := false
+		for _, points := range mustReach {
+			found = found || slices.Contains(points, p.Name)
+		}
+		if !found {
+			t.Errorf("no story reaches %s", p.Name)
+		}
+	}
+}
 
 // TestApplierCrashPoints kills the applier at each step that leaves a trace.
 func TestApplierCrashPoints(t *testing.T) {
@@ -171,11 +210,7 @@ func TestApplierCrashPoints(t *testing.T) {
 		t.Fatalf("without a kill (exit code %d): %v\n%s", whole.code, err, whole.log)
 	}
 	t.Logf("the story's calls: %v", whole.Calls)
-	for _, point := range mustReach {
-		if whole.Calls[point] == 0 {
-			t.Errorf("the story has no %s", point)
-		}
-	}
+	mustHave(t, "applier", whole.Calls)
 	all := crashes(whole.Calls)
 	var chosen []crash
 	for _, seed := range seeds {
@@ -190,7 +225,7 @@ func TestApplierCrashPoints(t *testing.T) {
 		}
 	}
 	t.Logf("%d crash points, %d crashes chosen", len(all), len(chosen))
-	inCells(t, 2, nil, chosen)
+	inCells(t, 2, nil, chosen, (*cell).try)
 }
 
 // TestApplierCrashPointsWithoutRename is the same on Linux 6.1, where a group
@@ -208,7 +243,7 @@ func TestApplierCrashPointsWithoutRename(t *testing.T) {
 			groups = append(groups, k)
 		}
 	}
-	inCells(t, 2, old, choose(groups, 12, dice(seeds[1], "crash61")))
+	inCells(t, 2, old, choose(groups, 12, dice(seeds[1], "crash61")), (*cell).try)
 }
 
 // TestApplierCrashPointsWithoutCleanup is the same where startup removes no
@@ -223,12 +258,12 @@ func TestApplierCrashPointsWithoutCleanup(t *testing.T) {
 			groups = append(groups, k)
 		}
 	}
-	inCells(t, 2, off, groups)
+	inCells(t, 2, off, groups, (*cell).try)
 }
 
 // inCells makes the crashes on a few nodes at once. A crash whose point is not
 // reached fails.
-func inCells(t *testing.T, cells int, change func(*world.Options), all []crash) {
+func inCells(t *testing.T, cells int, change func(*world.Options), all []crash, try func(*cell, crash) (bool, error)) {
 	t.Helper()
 	jobs := make(chan crash)
 	var wg sync.WaitGroup
@@ -236,7 +271,7 @@ func inCells(t *testing.T, cells int, change func(*world.Options), all []crash) 
 		c := newCell(t, change)
 		wg.Go(func() {
 			for k := range jobs {
-				if reached, err := c.try(k); err != nil {
+				if reached, err := try(c, k); err != nil {
 					t.Errorf("%v: %v", k, err)
 				} else if !reached {
 					t.Errorf("%v: the point was not reached", k)

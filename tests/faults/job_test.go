@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -65,32 +64,10 @@ func TestJobCrashPoints(t *testing.T) {
 		t.Fatalf("without a kill (exit code %d): %v\n%s", whole.code, err, whole.log)
 	}
 	t.Logf("the job's calls: %v", whole.Calls)
-	for _, point := range mustReach {
-		if whole.Calls[point] == 0 {
-			t.Errorf("the job has no %s", point)
-		}
-	}
+	mustHave(t, "job", whole.Calls)
 	var chosen []crash
 	for _, seed := range seeds {
 		chosen = append(chosen, choose(crashes(whole.Calls), 28, dice(seed, "job"))...)
 	}
-	jobs := make(chan crash)
-	var wg sync.WaitGroup
-	for range 2 {
-		c := newCell(t, nil)
-		wg.Go(func() {
-			for k := range jobs {
-				if reached, err := c.tryJob(k); err != nil {
-					t.Errorf("%v: %v", k, err)
-				} else if !reached {
-					t.Errorf("%v: the point was not reached", k)
-				}
-			}
-		})
-	}
-	for _, k := range chosen {
-		jobs <- k
-	}
-	close(jobs)
-	wg.Wait()
+	inCells(t, 2, nil, chosen, (*cell).tryJob)
 }

@@ -72,7 +72,7 @@ func AgreeOnRecord(database string, logs ...string) (map[string]PodOf, error) {
 // statePods reads the pods and checks each one's counters against its
 // containers.
 func statePods(database string) (map[string]PodOf, error) {
-	rows, err := QueryFile(database, `SELECT pod_uid, group_state, iif(group_state = 'Exists', group_path, ''),
+	rows, err := QueryFile(database, `SELECT pod_uid, namespace, name, group_state, iif(group_state = 'Exists', group_path, ''),
 		total_containers, reconciled_containers,
 		(SELECT count(*) FROM containers c WHERE c.pod_uid = p.pod_uid),
 		(SELECT count(*) FROM containers c WHERE c.pod_uid = p.pod_uid AND c.reconciled)
@@ -82,11 +82,11 @@ func statePods(database string) (map[string]PodOf, error) {
 	}
 	pods := map[string]PodOf{}
 	for _, r := range rows {
-		p := PodOf{GroupState: r[1], GroupPath: r[2]}
-		p.Total, _ = strconv.Atoi(r[3])
-		p.Reconciled, _ = strconv.Atoi(r[4])
-		if r[3] != r[5] || r[4] != r[6] {
-			return nil, fmt.Errorf("pod %s: counters %s/%s, rows of containers %s/%s", r[0], r[3], r[4], r[5], r[6])
+		p := PodOf{Namespace: r[1], Name: r[2], GroupState: r[3], GroupPath: r[4]}
+		p.Total, _ = strconv.Atoi(r[5])
+		p.Reconciled, _ = strconv.Atoi(r[6])
+		if r[5] != r[7] || r[6] != r[8] {
+			return nil, fmt.Errorf("pod %s: counters %s/%s, rows of containers %s/%s", r[0], r[5], r[6], r[7], r[8])
 		}
 		pods[r[0]] = p
 	}

@@ -3,9 +3,11 @@ package world
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"time"
 )
 
 // Event is one line of the event log, as the contract describes it.
@@ -92,17 +94,32 @@ func (w *World) History(uid string) (string, error) {
 
 // PodOf is a pod as its last event tells it.
 type PodOf struct {
+	Namespace, Name       string
 	GroupState, GroupPath string // GroupPath of Exists only
 	Total, Reconciled     int
 }
 
-// Rebuild gives the pods that are there after the events. Events out of order,
-// or a Removed of what is not there, are errors.
+// Rebuild is a reader that knows nothing but the events: it gives the pods that
+// are there after them. Another log id is another state, begun anew with the
+// pods that its own events tell. What a reader could not make sense of is an
+// error: an event out of order, a Removed of what is not there, a group without
+// a path, a failure without a reason, counters that cannot be.
 func Rebuild(events []Event) (map[string]PodOf, error) {
 	pods := map[string]PodOf{}
+	ended := map[string]bool{} // log ids that another one followed
 	for i, e := range events {
+		if i > 0 && e.Log != events[i-1].Log {
+			ended[events[i-1].Log] = true
+			clear(pods)
+		}
+		if ended[e.Log] {
+			return nil, fmt.Errorf("event %d is of log %s, which another one followed", e.Seq, e.Log)
+		}
 		if i > 0 && e.Log == events[i-1].Log && e.Seq <= events[i-1].Seq {
 			return nil, fmt.Errorf("event %d follows event %d", e.Seq, events[i-1].Seq)
+		}
+		if err := e.sound(); err != nil {
+			return nil, fmt.Errorf("event %d: %w: %s", e.Seq, err, e.Line)
 		}
 		if e.Type == "Removed" {
 			if _, ok := pods[e.PodUID]; !ok {
@@ -111,10 +128,29 @@ func Rebuild(events []Event) (map[string]PodOf, error) {
 			delete(pods, e.PodUID)
 			continue
 		}
-		if e.Reconciled > e.Total {
-			return nil, fmt.Errorf("event %d: %d of %d containers reconciled", e.Seq, e.Reconciled, e.Total)
+		pods[e.PodUID] = PodOf{
+			Namespace: e.Namespace, Name: e.Name, GroupState: e.GroupState, GroupPath: e.GroupPath, Total: e.Total, Reconciled: e.Reconciled,
 		}
-		pods[e.PodUID] = PodOf{GroupState: e.GroupState, GroupPath: e.GroupPath, Total: e.Total, Reconciled: e.Reconciled}
 	}
 	return pods, nil
+}
+
+// sound says what cannot be of a single event.
+func (e Event) sound() error {
+	_, terr := time.Parse(time.RFC3339Nano, e.Time)
+	switch {
+	case terr != nil || e.Node == "" || e.Source != "resctrl-applier" && e.Source != "resctrl-retry":
+		return errors.New("no time, node or source of ours")
+	case e.Type == "Removed":
+		return nil
+	case e.GroupState == "Exists" && (e.GroupPath == "" || e.Reason != ""),
+		e.GroupState == "Failed" && (e.GroupPath != "" || e.Reason == ""),
+		e.GroupState != "Exists" && e.GroupState != "Failed":
+		return errors.New("group state, path and reason do not fit")
+	case e.Total < 0 || e.Reconciled < 0 || e.Reconciled > e.Total:
+		return errors.New("counters that cannot be")
+	case e.GroupState == "Failed" && e.Reconciled > 0:
+		return errors.New("containers are reconciled in a group that is not there")
+	}
+	return nil
 }

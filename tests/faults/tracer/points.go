@@ -15,6 +15,7 @@ type Point struct {
 	Name  string
 	calls []uint64
 	file  func(path string) bool // of the descriptor that is the first argument; nil: whatever
+	makes func(path string) bool // of the file that an open may make
 }
 
 func named(parts ...string) func(string) bool {
@@ -23,29 +24,35 @@ func named(parts ...string) func(string) bool {
 	}
 }
 
-var writes = []uint64{syscall.SYS_WRITE, syscall.SYS_PWRITE64, syscall.SYS_WRITEV}
+var (
+	writes = []uint64{syscall.SYS_WRITE, syscall.SYS_PWRITE64, syscall.SYS_WRITEV}
+	syncs  = []uint64{syscall.SYS_FSYNC, syscall.SYS_FDATASYNC}
+)
 
 // sysRenameat2 is missing in package syscall.
 const sysRenameat2 = 316
 
 // Points are all kinds, the first that fits counts.
 func Points() []Point {
+	at := func(name string, calls ...uint64) Point { return Point{Name: name, calls: calls} }
+	of := func(file func(string) bool, p Point) Point { p.file = file; return p }
 	return []Point{
-		{"mkdir", []uint64{syscall.SYS_MKDIR, syscall.SYS_MKDIRAT}, nil},
-		{"rmdir", []uint64{syscall.SYS_RMDIR, syscall.SYS_UNLINK, syscall.SYS_UNLINKAT}, nil},
-		{"rename", []uint64{syscall.SYS_RENAME, syscall.SYS_RENAMEAT, sysRenameat2}, nil},
-		{"task", writes, named("/tasks")},
-		{"wal", writes, named("state.db-wal")},
-		{"database", writes, named("state.db", "etilqs")},
-		{"log", writes, named("events.jsonl")},
-		{"ack", writes, named("ack.pipe")},
-		{"syncstate", []uint64{syscall.SYS_FSYNC, syscall.SYS_FDATASYNC}, named("state.db")},
-		{"synclog", []uint64{syscall.SYS_FSYNC, syscall.SYS_FDATASYNC}, named("events.jsonl")},
-		{"syncdir", []uint64{syscall.SYS_FSYNC, syscall.SYS_FDATASYNC}, nil},
-		{"lock", append([]uint64{syscall.SYS_FTRUNCATE}, writes...), named(".lock", "writer.turn")},
-		{"truncate", []uint64{syscall.SYS_TRUNCATE, syscall.SYS_FTRUNCATE, syscall.SYS_FALLOCATE}, nil},
-		{"chmod", []uint64{syscall.SYS_CHMOD, syscall.SYS_FCHMOD, syscall.SYS_FCHMODAT, syscall.SYS_MKNOD, syscall.SYS_MKNODAT}, nil},
-		{"flock", []uint64{syscall.SYS_FLOCK}, nil},
+		at("mkdir", syscall.SYS_MKDIR, syscall.SYS_MKDIRAT),
+		at("rmdir", syscall.SYS_RMDIR, syscall.SYS_UNLINK, syscall.SYS_UNLINKAT),
+		at("rename", syscall.SYS_RENAME, syscall.SYS_RENAMEAT, sysRenameat2),
+		of(named("/tasks"), at("task", writes...)),
+		of(named("state.db-wal"), at("wal", writes...)),
+		of(named("state.db", "etilqs"), at("database", writes...)),
+		of(named("events.jsonl"), at("log", writes...)),
+		of(named("ack.pipe"), at("ack", writes...)),
+		of(named("state.db"), at("syncstate", syncs...)),
+		of(named("events.jsonl"), at("synclog", syncs...)),
+		at("syncdir", syncs...),
+		of(named(".lock", "writer.turn"), at("lock", append([]uint64{syscall.SYS_FTRUNCATE}, writes...)...)),
+		at("truncate", syscall.SYS_TRUNCATE, syscall.SYS_FTRUNCATE, syscall.SYS_FALLOCATE),
+		at("chmod", syscall.SYS_CHMOD, syscall.SYS_FCHMOD, syscall.SYS_FCHMODAT, syscall.SYS_MKNOD, syscall.SYS_MKNODAT),
+		at("flock", syscall.SYS_FLOCK),
+		{Name: "newlog", calls: []uint64{syscall.SYS_OPENAT}, makes: named("events.jsonl")},
 	}
 }
 
@@ -56,6 +63,12 @@ func (p Point) Writes() bool { return slices.Contains(p.calls, syscall.SYS_WRITE
 func pointOf(pid int, regs *syscall.PtraceRegs) (string, string) {
 	for _, p := range Points() {
 		if !slices.Contains(p.calls, regs.Orig_rax) {
+			continue
+		}
+		if p.makes != nil {
+			if path := resolve(pid, regs.Rdi, text(pid, regs.Rsi)); regs.Rdx&syscall.O_CREAT != 0 && p.makes(path) {
+				return p.Name, path
+			}
 			continue
 		}
 		if p.file == nil {

@@ -5,6 +5,7 @@ package tracer
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
 	"strconv"
@@ -124,6 +125,11 @@ func (t *tracer) call(tid int) int {
 		return 0
 	}
 	t.report.Calls[point]++
+	if r := t.plan.Rotate; r.N > 0 && r.Point == point && r.N == t.report.Calls[point] {
+		if err := os.Rename(r.From, r.To); err == nil {
+			t.report.Rotated = maps.Clone(t.report.Calls)
+		}
+	}
 	if point != t.plan.Point || !t.due() {
 		return 0
 	}

@@ -43,12 +43,23 @@ type Plan struct {
 	Errno  syscall.Errno // of Fail
 	Times  int           // of Fail: how many calls in a row fail; 0 is one
 	Touch  bool          // list the paths that are changed
+	Rotate Rotation
+}
+
+// Rotation is somebody else who renames a file right before the Nth call of a
+// point.
+type Rotation struct {
+	Point    string
+	N        int // 0: never
+	From, To string
 }
 
 // Report is what was seen.
 type Report struct {
 	Calls map[string]int // how often each point was reached
 	Hit   string         // the call at which the fault happened; "" when it did not
+	// Rotated are the calls made when the rotation happened; nil when it did not.
+	Rotated map[string]int
 	// Touched are the paths that were made, removed, renamed, changed or opened
 	// for writing, as the program named them.
 	Touched map[string]int
