@@ -306,7 +306,7 @@ func TestManualPages(t *testing.T) {
 			t.Errorf("nri-resctrl.toml.5 has nothing of %s", m[0])
 		}
 	}
-	flags := regexp.MustCompile(`fs\.[A-Za-z0-9]+Var\(&[^,]+, "([a-z-]+)"`)
+	flags := regexp.MustCompile(`(?:fs|flags)\.[A-Za-z0-9]+Var\(&[^,]+, "([a-z-]+)"`)
 	for _, name := range programs() {
 		sources := []string{"lib/program/program.go", "cmd/" + name + "/main.go"}
 		if name == "resctrlctl" {
