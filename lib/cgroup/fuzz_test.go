@@ -20,6 +20,8 @@ func FuzzPaths(f *testing.F) {
 		f.Add("", id, p, "1:name=systemd:/x/"+id+"/y\n2:pids,cpu:"+p+"\n0::"+p)
 		f.Add("/b", "", "", "0::"+p+"/b/c\n")
 	}
+	f.Add("", "container\r1", "/pod", "")
+	f.Add("", strings.Repeat("c", 300), "/pod", "")
 	f.Add("/b", "", "", "0::/z/c\n")
 	f.Add("/b", "z", "", "0::/z/c\n")
 	f.Add("/kube/c", id, "", "0::/machine/kube/c/init\n")

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unicode"
 )
 
 // Ref is what a runtime says of a container. Nothing in it is trusted.
@@ -171,11 +172,13 @@ func fromCgroupsPath(p string) (string, error) {
 
 // usableID says whether a container's id can be looked for in a path.
 func usableID(id string) bool {
-	return len(id) >= minID && !strings.ContainsAny(id, "/\x00\n")
+	return len(id) >= minID && len(id) <= maxID && !strings.Contains(id, "/") && !strings.ContainsFunc(id, unicode.IsControl)
 }
 
-// minID: a shorter id might be found in any path.
-const minID = 8
+const (
+	minID = 8                                      // a shorter id might be found in any path
+	maxID = maxName - len("cri-containerd-.scope") // a longer one is no directory's name
+)
 
 // ofProcess gives the cgroup of the container's process in one hierarchy, if it
 // may count: none or one path.
