@@ -21,6 +21,9 @@ type Options struct {
 	Sim *sim.Config
 	// Clock is the simulated CPU's; nil is the machine's.
 	Clock sim.Clock
+	// Tasks are the node's tasks; nil is the processes of this machine that the
+	// runtime starts.
+	Tasks sim.TaskSource
 	// Config replaces or adds settings: "watcher.queue_size" to a TOML value.
 	Config map[string]string
 	// NoRuntime leaves the runtime down until Runtime.Up is called.
@@ -81,7 +84,10 @@ func (w *World) make() (err error) {
 	if opts.Sim != nil {
 		cfg = *opts.Sim
 	}
-	source := sim.NewProcSource("/proc", false)
+	source := opts.Tasks
+	if source == nil {
+		source = sim.NewProcSource("/proc", false)
+	}
 	clock := opts.Clock
 	if clock == nil {
 		clock = sim.RealClock{}
