@@ -31,7 +31,10 @@ demo: setup ## the whole pipeline on simulators, as a short story; a minute. DEM
 
 test-faults: setup ## the programs under every fault made from outside; LONG=1 for all of it
 	$(GO) vet -tags faults ./tests/faults/...
-	$(GO) test -count=1 -v -tags faults -timeout $(if $(filter 1,$(LONG)),10h,20m) $(TESTFLAGS) ./tests/faults/...
+	@export SEED=$${SEED:-$$(shuf -i 1-999999 -n 1)} LONG=$(LONG); \
+	  echo "seeds 1 and $$SEED (SEED=$$SEED repeats the second), LONG=$(LONG)"; set -x; \
+	  $(GO) test -count=1 -v -timeout 10h $(TESTFLAGS) ./tests/model -rapid.checks=$(if $(filter 1,$(LONG)),10000,500) && \
+	  $(GO) test -count=1 -v -tags faults -timeout $(if $(filter 1,$(LONG)),10h,20m) $(TESTFLAGS) ./tests/faults/...
 
 fuzz: ## every fuzz target, for FUZZTIME (10s) each
 	@grep -H '^func Fuzz' lib/*/*_test.go | sed 's|/[^/]*:func \(Fuzz[A-Za-z]*\).*| \1|' | while read -r dir target; do \

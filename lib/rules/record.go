@@ -35,9 +35,12 @@ func (r *Rules) Apply(p *PodState, in Input) Change {
 			}
 		}
 	case lifecycle.RemovePodSandbox:
+		t.dropOrphans(in.Orphans)
 		t.removeSandbox(in.Record.Pod.ID)
 	case lifecycle.RemoveContainer:
-		t.removeContainer(in.Record.Container.ID)
+		id := in.Record.Container.ID
+		t.dropOrphans(slices.DeleteFunc(slices.Clone(in.Orphans), func(c Container) bool { return c.ID != id }))
+		t.removeContainer(id)
 	case lifecycle.PostCreateContainer, lifecycle.StartContainer, lifecycle.PostStartContainer,
 		lifecycle.PostUpdateContainer, lifecycle.StopContainer:
 		t.containerEvent(in)
@@ -92,6 +95,13 @@ func (t *turn) adopt(orphans []Container) {
 	}
 }
 
+// dropOrphans ends containers that waited for a pod.
+func (t *turn) dropOrphans(orphans []Container) {
+	for _, c := range orphans {
+		t.adopted = append(t.adopted, c.ID)
+	}
+}
+
 func (t *turn) removeSandbox(id string) {
 	if !t.known() || t.sandbox(id) == nil {
 		return
@@ -124,7 +134,6 @@ func (t *turn) containerEvent(in Input) {
 		}
 		t.addSandbox(in, rec.Pod)
 	}
-	t.adopt(slices.DeleteFunc(slices.Clone(in.Orphans), func(c Container) bool { return c.ID == rec.Container.ID }))
 	c := t.container(rec.Container.ID)
 	if c == nil {
 		c = t.addContainer(rec.Container, in)
@@ -138,6 +147,8 @@ func (t *turn) containerEvent(in Input) {
 	if !ended {
 		t.containerStep(c, rec.Event)
 	}
+	// After the group was tried: those that run are assigned to it.
+	t.adopt(slices.DeleteFunc(slices.Clone(in.Orphans), func(o Container) bool { return o.ID == rec.Container.ID }))
 	t.fill()
 	t.tellIfChanged()
 }

@@ -20,7 +20,8 @@ type Change struct {
 	// Changed says that State differs from what went in.
 	Changed bool
 	Events  []Event
-	// Adopted are the NoPod containers that now belong to the pod.
+	// Adopted are the NoPod containers that are none any more: they belong to the
+	// pod now, or are gone.
 	Adopted []string
 	// Ended says that the pod was taken for ended: nothing of it is on the node.
 	Ended bool

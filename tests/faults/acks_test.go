@@ -170,7 +170,7 @@ func TestAcknowledgementCrashPoints(t *testing.T) {
 		chosen = append(chosen, choose(all, 10, dice(seed, "ack"))...)
 	}
 	t.Logf("%d crash points, %d crashes chosen", len(all), len(chosen))
-	inCells(t, 2, nil, chosen, (*cell).tryAcked)
+	c.inCells(nil, chosen, (*cell).tryAcked)
 }
 
 // TestRotationCrashPoints: somebody renames the log right before the applier
@@ -198,7 +198,7 @@ func TestRotationCrashPoints(t *testing.T) {
 	}
 	mustHave(t, "rotation", reached)
 	t.Logf("rotated before the lines %v, %d crashes", lines, len(chosen))
-	inCells(t, 2, nil, chosen, (*cell).try)
+	c.inCells(nil, chosen, (*cell).try)
 }
 
 // aroundRotation lists the crashes at the calls next to a rotation before the nth

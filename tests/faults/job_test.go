@@ -69,5 +69,5 @@ func TestJobCrashPoints(t *testing.T) {
 	for _, seed := range seeds {
 		chosen = append(chosen, choose(crashes(whole.Calls), 28, dice(seed, "job"))...)
 	}
-	inCells(t, 2, nil, chosen, (*cell).tryJob)
+	c.inCells(nil, chosen, (*cell).tryJob)
 }

@@ -12,7 +12,7 @@ const module = "github.com/nri-resctrl/nri-resctrl"
 // them, whatever it imports on the way.
 func TestWitnessesAreIndependent(t *testing.T) {
 	for _, args := range [][]string{
-		{module + "/tests/world", module + "/tests/nrirt", module + "/tests/sim", module + "/tests/sim/fusemount", module + "/tests/demo"},
+		{module + "/tests/world", module + "/tests/nrirt", module + "/tests/sim", module + "/tests/sim/fusemount", module + "/tests/demo", module + "/tests/model"},
 		{"-test", module + "/tests/pipeline"},
 		{"-test", "-tags", "faults", module + "/tests/faults", module + "/tests/faults/tracer"},
 	} {
