@@ -2,8 +2,6 @@ package resctrl_test
 
 import (
 	"os"
-	"runtime"
-	"slices"
 	"testing"
 
 	"github.com/nri-resctrl/nri-resctrl/tests/sim"
@@ -29,11 +27,6 @@ const (
 	simOnly           // faults that the kernel does not show at will
 	kernelCtrls       // kernelOnly and controls
 )
-
-// mounts are the cases that mount and unmount. That toggles static keys in the
-// kernel's scheduler, and an emulated guest with two CPUs dies of it now and
-// then ("Oops: int3" in __switch_to), so on the kernel they want one with one.
-var mounts = []string{"not mounted", "unmounted meanwhile", "mounted elsewhere", "an administrator unmounts"}
 
 type suiteCase struct {
 	name  string
@@ -143,7 +136,7 @@ func kernelSuite(t *testing.T, cases []suiteCase, noProc bool) {
 	monitoring := dirThere(kernelRoot + "/mon_groups")
 	allocation := dirThere(kernelRoot+"/info/L3") || dirThere(kernelRoot+"/info/MB")
 	for _, c := range cases {
-		if !c.fits(true, monitoring, allocation) || runtime.NumCPU() > 1 && slices.Contains(mounts, c.name) {
+		if !c.fits(true, monitoring, allocation) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {

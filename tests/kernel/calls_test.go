@@ -164,6 +164,9 @@ const kernelRoot = "/sys/fs/resctrl"
 // envWords says that the guest's RMIDs 2 and 3 have unreadable counters.
 const envWords = "NRI_RESCTRL_WORDS"
 
+// envEvicts says that the emulated cache takes seconds to forget a group.
+const envEvicts = "NRI_RESCTRL_EVICTS"
+
 // kernelEnv finds out what this guest is.
 func kernelEnv(t *testing.T) env {
 	var uts unix.Utsname
@@ -178,7 +181,7 @@ func kernelEnv(t *testing.T) env {
 	}
 	e.rmids, e.closids = number("info/L3_MON/num_rmids"), number("info/L3/num_closids")
 	e.monitoring, e.allocation = e.rmids > 0, e.closids > 0
-	e.words = os.Getenv(envWords) != ""
+	e.words, e.evicts = os.Getenv(envWords) != "", os.Getenv(envEvicts) != ""
 	e.cpus = runtime.NumCPU()
 	sockets := map[string]bool{}
 	f, err := os.Open("/proc/cpuinfo")
@@ -249,8 +252,13 @@ type real struct {
 
 func (r *real) start() process { return r.startAs(uint32(os.Getuid())) }
 
-func (r *real) startAs(uid uint32) process {
+func (r *real) startAs(uid uint32) process { return r.launch(uid, 0) }
+
+func (r *real) startApart() process { return r.launch(uint32(os.Getuid()), unix.CLONE_NEWPID) }
+
+func (r *real) launch(uid uint32, namespaces uintptr) process {
 	p := &realProcess{root: r.root, cmd: exec.Command(os.Args[0])}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
 	p.cmd.Env = append(os.Environ(), envRole+"=worker")
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err == nil {

@@ -19,6 +19,10 @@ var differences = []difference{
 		why: "its parent, by /proc, is who adopted it, and that is no process of the simulated node; one that must keep its orphans is a subreaper (the next case)",
 	},
 	{
+		name: "ids are those of the PID namespace", face: "fuse",
+		why: "a FUSE server sees what was written, not from which PID namespace: all ids are the host's",
+	},
+	{
 		name: "an empty write", face: "fuse", envs: []string{"6.1"},
 		why: "the kernel does not pass a write of no bytes to a FUSE server, so it succeeds; on resctrl of 6.1 it is EINVAL",
 	},

@@ -15,6 +15,7 @@ var exhaustionCases = []oneCase{
 	{"a removed RMID is free at once", monitoring | only61, caseNoLimbo},
 	{"last_cmd_status is not cleared by mkdir", monitoring, caseStatusStays},
 	{"a recycled RMID counts from zero", monitoring, caseRecycled},
+	{"cache lines keep a removed RMID in limbo", monitoring | cacheLines, caseOccupied},
 	{"a refused group leaves nothing", monitoring, func(w *world) {
 		made := w.fill()
 		w.mkdir("mon_groups/x", syscall.ENOSPC)
@@ -53,7 +54,7 @@ func (w *world) newline() syscall.Errno {
 
 // retry makes a group while RMIDs are in limbo.
 func (w *world) retry(path string) {
-	for range 100 {
+	for range 300 {
 		err := w.face.mkdir(path, 0o755)
 		if err != syscall.EBUSY {
 			w.want(err, ok, "mkdir %s", path)
@@ -98,6 +99,25 @@ func caseNoLimbo(w *world) {
 	made := w.fill()
 	w.rmdir(made[1])
 	w.mkdir(made[1])
+}
+
+// caseOccupied: until they are evicted, on 6.1 too. Meanwhile a group is refused
+// with EBUSY: the RMID will be free again.
+func caseOccupied(w *world) {
+	p := w.start()
+	p.busy()
+	made := w.fill()
+	w.move(made[0], p.pid())
+	w.wantOccupied(made[0])
+	w.move("", p.pid())
+	w.clearStatus()
+	w.rmdir(made[0])
+	w.mkdir(made[0], syscall.EBUSY)
+	w.pass(limboTime) // one that never ran would be free by now
+	w.mkdir(made[0], syscall.EBUSY)
+	w.status("Out of RMIDs\nOut of RMIDs\n")
+	w.retry(made[0])
+	w.mkdir("mon_groups/more", syscall.ENOSPC)
 }
 
 func caseStatusStays(w *world) {

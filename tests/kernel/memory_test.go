@@ -184,6 +184,8 @@ type scriptedProcess struct {
 
 func (s *scripted) start() process { return &scriptedProcess{s, s.script.Spawn()} }
 
+func (s *scripted) startApart() process { panic("the script has one PID namespace") }
+
 func (s *scripted) startAs(uid uint32) process {
 	p := s.start()
 	t, _ := s.script.Task(p.pid())
@@ -226,4 +228,9 @@ func (p *scriptedProcess) zombie(pid int) {
 
 func (p *scriptedProcess) write(tid int, path, data string) error {
 	return p.face.m.WriteFile(path, []byte(data), sim.Caller{TID: tid})
+}
+
+func (p *scriptedProcess) read(path string) string {
+	text, _ := p.face.m.ReadFile(path)
+	return string(text)
 }

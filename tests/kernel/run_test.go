@@ -4,6 +4,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -42,10 +43,7 @@ const (
 	manyCPUs
 	asRoot     // calls that are checked for who makes them, and root to make them
 	errorWords // RMIDs 2 and 3 read Error and Unavailable
-	// oneCPU is for mount and umount on the kernel: they toggle static keys in
-	// the scheduler, and an emulated guest with two CPUs dies of that now and
-	// then ("Oops: int3" in __switch_to, once in some hundred times).
-	oneCPU
+	cacheLines // those of a group are evicted slowly
 )
 
 func (n need) met(e env) bool {
@@ -53,7 +51,7 @@ func (n need) met(e env) bool {
 		monitoring: e.monitoring, allocation: e.allocation,
 		only612: !e.v61, only61: e.v61, twoDomains: e.domains > 1,
 		monitoringOnly: !e.allocation, allocationOnly: !e.monitoring,
-		manyCPUs: e.cpus > 1, asRoot: e.face != "memory" && os.Geteuid() == 0, errorWords: e.words, oneCPU: e.cpus == 1 || e.face != "kernel",
+		manyCPUs: e.cpus > 1, asRoot: e.face != "memory" && os.Geteuid() == 0, errorWords: e.words, cacheLines: e.evicts,
 	} {
 		if n&flag != 0 && !has {
 			return false
@@ -100,6 +98,8 @@ func attempt(c oneCase, w *world) (failed string) {
 func simEnvs() map[string]sim.Config {
 	words := sim.DefaultConfig()
 	words.ErrorRMID, words.UnavailableRMID = 2, 3
+	slow, slow61 := sim.DefaultConfig(), sim.Kernel61Config()
+	slow.OccupancyDecay, slow61.OccupancyDecay = 12*time.Second, 12*time.Second
 	few, two, mon, alloc := sim.DefaultConfig(), sim.DefaultConfig(), sim.DefaultConfig(), sim.DefaultConfig()
 	few.NumRMIDs = 6
 	two.L3Domains, two.CPUs = 2, 4
@@ -108,20 +108,21 @@ func simEnvs() map[string]sim.Config {
 	return map[string]sim.Config{
 		"6.12": sim.DefaultConfig(), "few-rmids": few, "two-domains": two,
 		"monitoring-only": mon, "allocation-only": alloc, "6.1": sim.Kernel61Config(), "words": words,
+		"evicts-slowly": slow, "evicts-slowly-6.1": slow61,
 	}
 }
 
 func envOf(name, face string, c sim.Config) env {
 	return env{
 		name: name, face: face, v61: c.Kernel61, monitoring: c.Monitoring, allocation: c.Allocation,
-		words: c.ErrorRMID > 0, domains: c.L3Domains, cpus: c.CPUs, rmids: c.NumRMIDs, closids: c.NumCLOSIDs,
+		words: c.ErrorRMID > 0, evicts: c.OccupancyDecay > 0, domains: c.L3Domains, cpus: c.CPUs, rmids: c.NumRMIDs, closids: c.NumCLOSIDs,
 	}
 }
 
 func runAll(t *testing.T, e env, newWorld func(*testing.T) *world) {
 	for _, c := range allCases() {
-		if !c.needs.met(e) || e.words && c.needs&errorWords == 0 {
-			continue
+		if !c.needs.met(e) || (e.words || e.evicts) && c.needs&(errorWords|cacheLines) == 0 {
+			continue // such a CPU is for these cases alone
 		}
 		t.Run(c.name, func(t *testing.T) {
 			if e.face != "kernel" {

@@ -24,6 +24,7 @@ var taskCases = []oneCase{
 	{"many writes on one descriptor", monitoring, caseManyWrites},
 	{"flags of open", monitoring, caseFlags},
 	{"what one open reads is a snapshot", monitoring, caseSnapshot},
+	{"ids are those of the PID namespace", monitoring | asRoot, caseNamespace},
 }
 
 func caseOneThread(w *world) {
@@ -243,5 +244,21 @@ func caseSnapshot(w *world) {
 	w.want(err, ok, "pread")
 	if again != "" {
 		w.failf("pread at 0 gives %q, want nothing", again)
+	}
+}
+
+// caseNamespace: who writes or reads from a PID namespace of its own, as from a
+// container, uses its own ids, and sees no others.
+func caseNamespace(w *world) {
+	w.mkdir("mon_groups/m")
+	apart, other := w.startApart(), w.start()
+	const first = 1 // its own id there
+	w.want(apart.write(first, "mon_groups/m/tasks", itoa(other.pid())), syscall.ESRCH, "write an id of outside")
+	w.wantIn("|", other.pid())
+	w.want(apart.write(first, "mon_groups/m/tasks", itoa(first)), ok, "write its own")
+	w.move("mon_groups/m", other.pid())
+	w.wantIn("|m", apart.pid(), other.pid())
+	if got := apart.read("mon_groups/m/tasks"); got != "1\n" {
+		w.failf("inside, tasks lists %q", got)
 	}
 }

@@ -69,6 +69,14 @@ func (p *realProcess) write(tid int, path, data string) error {
 	return nil
 }
 
+func (p *realProcess) read(path string) string {
+	text, err := strconv.Unquote(p.do("read 0 %q", p.root+"/"+path))
+	if err != nil {
+		panic(failure("read " + path + ": " + err.Error()))
+	}
+	return text
+}
+
 func (p *realProcess) mkdir(path string) error {
 	if e := syscall.Errno(p.number("mkdir %d %q", p.pid(), p.root+"/"+path)); e != ok {
 		return e
@@ -164,6 +172,14 @@ func (w *worker) obey(line string) string {
 			return err.Error()
 		}
 		return w.on(n, func() string { return write(path, data) })
+	case "read":
+		var path string
+		_, _ = fmt.Sscanf(line, "read %d %q", &n, &path)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err.Error()
+		}
+		return strconv.Quote(string(text))
 	case "mkdir":
 		var path string
 		if _, err := fmt.Sscanf(line, "mkdir %d %q", &n, &path); err != nil {

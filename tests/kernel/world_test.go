@@ -53,6 +53,7 @@ type file interface {
 type tasks interface {
 	start() process
 	startAs(uid uint32) process
+	startApart() process // in a PID namespace of its own, as its first process
 }
 
 // process is one with threads and children, all of which do nothing but what
@@ -65,11 +66,12 @@ type process interface {
 	orphan(tid int) int                     // a child's child, whose parent has ended
 	adopt()                                 // orphans become its children
 	write(tid int, path, data string) error // by that thread
-	busy()                                  // the leader runs from now on
-	mkdir(path string) error                // by the leader
-	dropOverride()                          // the leader loses CAP_DAC_OVERRIDE
-	end(pid int)                            // a child, reaped
-	zombie(pid int)                         // a child, not reaped
+	read(path string) string
+	busy()                   // the leader runs from now on
+	mkdir(path string) error // by the leader
+	dropOverride()           // the leader loses CAP_DAC_OVERRIDE
+	end(pid int)             // a child, reaped
+	zombie(pid int)          // a child, not reaped
 }
 
 // env says what a resctrl can do.
@@ -80,6 +82,7 @@ type env struct {
 	monitoring bool
 	allocation bool
 	words      bool // see errorWords
+	evicts     bool // see cacheLines
 	domains    int
 	cpus       int
 	rmids      int

@@ -1,7 +1,7 @@
 # Sourced by run, node and build: where the parts are, and starting a guest.
 # Callers set vm (this directory); vm_work sets work (a private directory).
 
-vm_smp=2 vm_domains=1 vm_mem=512 vm_kernel=6.12 vm_cpu= vm_append= vm_timeout=300
+vm_smp=2 vm_tcg=multi vm_domains=1 vm_mem=512 vm_kernel=6.12 vm_cpu= vm_append= vm_timeout=300
 vm_more= vm_verbose= vm_qemu=() vm_files=() vm_env=() vm_outs=() vm_args=()
 
 cache=${RDT_VM_CACHE:-${HOME:-/root}/.cache/rdt-vm}
@@ -12,13 +12,13 @@ if [ -n "${RDT_VM-}" ]; then RDT_VM=$(cd "$RDT_VM" 2>/dev/null && pwd) || die "R
 quiet() { "$@" >"$work/log" 2>&1 || { tail -n 40 "$work/log" >&2; die "failed: $*"; }; }
 
 # vm_option LETTER ARG: the options that run and node share.
-vm_options=s:D:k:m:a:t:c:MAq:f:d:e:o:vh
+vm_options=s:D:k:m:a:t:c:MAq:f:d:e:o:1vh
 vm_option() {
   case $1 in
     s) vm_smp=$2;; D) vm_domains=$2;; k) vm_kernel=$2;; m) vm_mem=$2;; a) vm_append+=" $2";;
     t) vm_timeout=$2;; c) vm_cpu+=,$2;; M) vm_cpu+=,rdt-a=off;; A) vm_cpu+=,rdt-m=off;;
     q) local q; read -ra q <<<"$2"; vm_qemu+=("${q[@]}");;
-    f|d) vm_files+=("$2");; e) vm_env+=("$2");; o) vm_outs+=("$2");; v) vm_verbose=1;;
+    f|d) vm_files+=("$2");; e) vm_env+=("$2");; o) vm_outs+=("$2");; 1) vm_tcg=single;; v) vm_verbose=1;;
     h) usage; exit 0;;
     *) usage >&2; exit 2;;
   esac
@@ -133,10 +133,11 @@ boot() {
   [ $((vm_smp % vm_domains)) = 0 ] || vm_smp=$((vm_domains * (vm_smp / vm_domains + 1)))
   truncate -s 4G "$work/out.tar"; : >"$work/rc"
   rm -f "$work/out"; mkfifo "$work/out"; cat "$work/out" & vm_cat=$!
+  # thread=multi lets the guest die now and then, of its own code patching (README.md).
   # la57=off: one level less of page tables to walk.  no_timer_check: on a busy machine
   # the timer looks broken to a booting kernel, which panics ("IO-APIC + timer").
   TMPDIR=$work timeout --foreground -k 5 "$vm_timeout" nice "$qemu" -L "${qemu%/*}" \
-    -M pc -accel tcg,thread=multi -cpu "max,vendor=GenuineIntel,family=6,model=106,stepping=6,la57=off$vm_cpu" \
+    -M pc -accel tcg,thread=$vm_tcg -cpu "max,vendor=GenuineIntel,family=6,model=106,stepping=6,la57=off$vm_cpu" \
     -smp "$vm_smp,sockets=$vm_domains" -m "$vm_mem" -nodefaults -no-user-config -display none -vga none -no-reboot \
     -rtc base=utc -serial "file:$work/console" \
     -device virtio-serial-pci -chardev "file,id=out,path=$work/out" -chardev "file,id=rc,path=$work/rc" \
