@@ -26,7 +26,7 @@ func TestExhaustion(t *testing.T) {
 	}
 	runCases(t, []oneCase{
 		{"the pod that has failed longest is served first, by the first pass that finds an RMID", caseOldestFirst},
-		{"thirty pods come and go for a minute: no RMID leaks", caseComeAndGo},
+		{"thirty pods come and go for two minutes: no RMID leaks", caseComeAndGo},
 	})
 }
 
@@ -98,19 +98,27 @@ func (w *world) status(used, failed int) {
 			Used  int `json:"rmids_used"`
 			RMIDs int
 		}
-		Pods struct{ Failed map[string]int }
+		Pods struct {
+			Failed map[string]int
+			Why    string `json:"failed_error"`
+		}
 	}
 	text := w.Ctl("status", "--json")
 	w.must(json.Unmarshal([]byte(text), &s))
 	if s.Resctrl.Used != used || s.Resctrl.RMIDs != rmids || s.Pods.Failed["capacity"] != failed {
 		w.Errorf("want %d of %d RMIDs used and %d pods without one: %s", used, rmids, failed, text)
 	}
-	if text := w.Ctl("status"); !strings.Contains(text, fmt.Sprintf("%d of %d RMIDs used", used, rmids)) {
+	text = w.Ctl("status")
+	if !strings.Contains(text, fmt.Sprintf("%d of %d RMIDs used", used, rmids)) {
 		w.Errorf("it does not say %d of %d: %s", used, rmids, text)
+	}
+	const why = "the kernel says: Out of RMIDs"
+	if told := strings.Contains(text, why); told != (failed > 0) || strings.Contains(s.Pods.Why, why) != told {
+		w.Errorf("the kernel's own reason is told: %t, with %d pods without a group: %s; %q", told, failed, text, s.Pods.Why)
 	}
 }
 
-// caseComeAndGo keeps up to thirty pods on seven RMIDs for a minute.
+// caseComeAndGo keeps up to thirty pods on seven RMIDs for two minutes.
 func caseComeAndGo(w *world) {
 	w.StartApplier()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -121,7 +129,7 @@ func caseComeAndGo(w *world) {
 		alive = slices.Delete(alive, i, i+1)
 	}
 	came, most, passes := 0, 0, 0
-	for begin := time.Now(); came < 30 || time.Since(begin) < time.Minute; {
+	for begin := time.Now(); came < 30 || time.Since(begin) < 2*time.Minute; {
 		if came < 30 || len(alive) < 5 || len(alive) < 30 && random.IntN(2) > 0 {
 			pod, _ := w.RunPod(fmt.Sprintf("come%d", came))
 			pod.Create().Start()
