@@ -49,7 +49,8 @@ func run(ctx context.Context, env *program.Env, stdin bool) (err error) {
 	o := applier.Options{
 		Engine: e, Resctrl: node.Resctrl,
 		AutoMount: cfg.Resctrl.AutoMount, Cleanup: cfg.Resctrl.CleanupOnStart,
-		Version: program.Version(), Logger: env.Logger, Notify: systemd.Status,
+		Heartbeat: cfg.Watcher.Heartbeat.Duration,
+		Version:   program.Version(), Logger: env.Logger, Notify: systemd.Status,
 	}
 	if stdin {
 		return applier.RunStdin(ctx, o, env.Stdin)

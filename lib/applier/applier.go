@@ -31,7 +31,8 @@ const (
 	// first; each time twice as long, up to mostRepeats.
 	repeats     = 4
 	mostRepeats = 64
-	// lookEvery is how often the paths of the pipe and the mount are looked at.
+	// lookEvery is how often the paths of the pipe and the mount are looked at,
+	// where heartbeats are not more frequent (SPEC: at every heartbeat).
 	lookEvery = 10 * time.Second
 )
 
@@ -61,8 +62,10 @@ type Options struct {
 	// Cleanup removes groups of no pod at the first snapshot, and at the first
 	// after an outage of the state.
 	Cleanup bool
-	Version string
-	Logger  *slog.Logger
+	// Heartbeat is the time between two of the watcher's; 0 is the default.
+	Heartbeat time.Duration
+	Version   string
+	Logger    *slog.Logger
 	// Notify is told a line for people whenever the state of things changed.
 	Notify func(status string)
 }
@@ -90,6 +93,9 @@ type replies interface {
 func newApplier(o Options, recv *stream.Receiver) *Applier {
 	if o.Notify == nil {
 		o.Notify = func(string) {}
+	}
+	if o.Heartbeat <= 0 || o.Heartbeat > lookEvery {
+		o.Heartbeat = lookEvery
 	}
 	return &Applier{Options: o, recv: recv, status: Status{
 		PID: os.Getpid(), Version: o.Version, Started: time.Now().UTC(),

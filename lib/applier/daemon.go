@@ -167,7 +167,7 @@ func (d *daemon) wishSoon(why string) {
 // idle repeats an unanswered hello, opens what is not open, and tries again
 // what waits.
 func (d *daemon) idle(ctx context.Context) error {
-	look := time.Since(d.looked) >= lookEvery
+	look := time.Since(d.looked) >= d.Heartbeat
 	if look {
 		d.looked = time.Now()
 		d.acks.refresh()
@@ -175,6 +175,9 @@ func (d *daemon) idle(ctx context.Context) error {
 	}
 	if d.pipe.open() {
 		d.wish("the pipe was opened")
+	}
+	if look {
+		d.acks.open() // what is wrong with it is told also while nothing is to be sent
 	}
 	if d.later != "" {
 		d.wishSoon(d.later)

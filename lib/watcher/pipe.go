@@ -115,7 +115,7 @@ func (w *Watcher) feed(ctx context.Context, c *core, out *fifo.Writer) error {
 		line, ok := c.pump.next()
 		if ok {
 			if err := out.WriteLine(ctx, line); err != nil {
-				return errors.Join(context.Cause(ctx), err)
+				return whyEnded(ctx, err)
 			}
 			continue
 		}
@@ -125,6 +125,14 @@ func (w *Watcher) feed(ctx context.Context, c *core, out *fifo.Writer) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// whyEnded prefers why we ended it to what the end looked like.
+func whyEnded(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
 }
 
 // readReplies is the actor that reads hellos and acknowledgements.
@@ -160,7 +168,7 @@ func (w *Watcher) takeReplies(ctx context.Context, c *core, in *fifo.Reader) err
 			continue
 		}
 		if err != nil {
-			return errors.Join(context.Cause(ctx), err)
+			return whyEnded(ctx, err)
 		}
 		if len(line) == 0 {
 			continue
