@@ -37,6 +37,9 @@ func (l *Log) open() (*os.File, error) {
 	if err == nil && !st.Mode().IsRegular() {
 		err = fmt.Errorf("it is no regular file (%s): move it away or change events.path", st.Mode())
 	}
+	if err == nil && !l.opened {
+		err = l.admit(filepath.Dir(l.path))
+	}
 	if err == nil && !l.opened && int(st.Sys().(*syscall.Stat_t).Uid) == os.Geteuid() {
 		err = l.permit(f)
 	}
@@ -57,6 +60,8 @@ func (l *Log) create() (*os.File, error) {
 			return nil, err
 		}
 	} else if !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	} else if err := l.admit(dir); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(l.path, openFlags|os.O_CREATE, fileMode)
@@ -88,6 +93,23 @@ func (l *Log) permitDir(dir string) error {
 		}
 	}
 	return os.Chmod(dir, dirMode)
+}
+
+// admit lets the group into a directory that is there and ours alone, as a unit
+// makes it before state.group is set. A mode or group that somebody chose stays.
+func (l *Log) admit(dir string) error {
+	if l.o.Group == "" {
+		return nil
+	}
+	st, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	own := st.Sys().(*syscall.Stat_t)
+	if st.Mode().Perm() != dirMode || int(own.Uid) != os.Geteuid() || int(own.Gid) != os.Getegid() {
+		return nil
+	}
+	return l.permitDir(dir)
 }
 
 // permit gives a log file its mode and the group that may read it. What

@@ -101,3 +101,42 @@ func TestGroupIsGiven(t *testing.T) {
 		t.Errorf("export with an unknown group = %v", err)
 	}
 }
+
+// A directory that was there before state.group was set lets the group in, too,
+// unless somebody gave it a mode or group of his own; with a log in it or none.
+func TestGroupOfAPresentDirectory(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a file to any group")
+	}
+	for _, test := range []struct {
+		mode      os.FileMode
+		gid, want uint32
+		log       bool
+	}{
+		{0o750, 0, 4242, false}, {0o750, 0, 4242, true}, {0o755, 0, 0, false}, {0o700, 0, 0, true}, {0o750, 4343, 4343, true},
+	} {
+		dir := filepath.Join(t.TempDir(), "logs")
+		path := filepath.Join(dir, "events.jsonl")
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(os.Mkdir(dir, 0o700))
+		if test.log {
+			must(os.WriteFile(path, nil, 0o600))
+		}
+		must(os.Chown(dir, -1, int(test.gid)))
+		must(os.Chmod(dir, test.mode))
+		src := &memory{}
+		src.add(1)
+		must(New(path, src, Options{LogID: testLog, Group: "4242"}).Export(context.Background()))
+		var st syscall.Stat_t
+		must(syscall.Stat(dir, &st))
+		if st.Gid != test.want || os.FileMode(st.Mode&0o777) != test.mode {
+			t.Errorf("%+v: group %d, mode %o", test, st.Gid, st.Mode)
+		}
+	}
+}
