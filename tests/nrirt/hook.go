@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path"
+	"sync/atomic"
 
 	"github.com/containerd/ttrpc"
 )
@@ -64,4 +65,17 @@ func (r *Runtime) interceptRequest(ctx context.Context, unmarshal ttrpc.Unmarsha
 		return nil, err
 	}
 	return method(ctx, unmarshal)
+}
+
+// CountCalls counts the calls of a method from now on; the result says how many
+// there were. It takes the place of a hook.
+func (r *Runtime) CountCalls(method string) func() int {
+	var n atomic.Int64
+	r.SetHook(func(_ context.Context, m string) error {
+		if m == method {
+			n.Add(1)
+		}
+		return nil
+	})
+	return func() int { return int(n.Load()) }
 }
