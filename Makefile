@@ -42,7 +42,7 @@ fuzz: ## every fuzz target, FUZZTIME each: so many inputs (20000x), or a time (1
 	@grep -H '^func Fuzz' lib/*/*_test.go | sed 's|/[^/]*:func \(Fuzz[A-Za-z]*\).*| \1|' | while read -r dir target; do \
 	  $(GO) test -v -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $(TESTFLAGS) ./$$dir || exit 1; done
 
-test-kernel: ## on real kernels (6.12, 6.1), in small virtual machines
+test-kernel: ## on real kernels (6.12, 6.1), in small virtual machines; ONLY='6.12 evicts' takes these alone
 	tests/vm/test-kernel $(TESTFLAGS)
 
 test-node: build ## the installed programs on a whole node, in a virtual machine
