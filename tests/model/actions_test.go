@@ -11,6 +11,9 @@ import (
 	"github.com/nri-resctrl/nri-resctrl/tests/model"
 )
 
+// weights are how often an action is on the list.
+var weights = map[string]int{"create": 3, "start": 5, "late": 2, "sweep": 3, "pass": 2, "snapshot": 2, "drop a group": 3, "fault": 2, "move": 3, "exec": 3}
+
 // actions are what may happen next.
 func (r *rig) actions() map[string]func(*rapid.T) {
 	all := map[string]func(){
@@ -18,19 +21,21 @@ func (r *rig) actions() map[string]func(*rapid.T) {
 		"create": r.actCreate, "start": r.actStart, "late": r.actLate, "stop": r.actStop, "remove a container": r.actRemove,
 		"exec": r.actExec, "die": r.actDie, "pod ends silently": r.actEndSilently,
 		"snapshot": r.actSnapshot, "restart": r.actRestart, "pass": r.actPass, "retry a pod": r.actRetryPod,
-		"retry a container": r.actRetryContainer, "sweep": r.actSweep, "sleep": r.actSleep,
+		"retry a container": r.actRetryContainer, "sweep": r.actSweep,
 		"others": r.actOthers, "control group": r.actControl, "move": r.actMove, "drop a group": r.actDrop,
 		"umount": r.actUmount, "mount": r.actMount, "fault": r.actFault,
 	}
 	actions := map[string]func(*rapid.T){}
 	for name, do := range all {
-		actions[name] = func(t *rapid.T) { r.t = t; do() }
+		for i := range max(1, weights[name]) {
+			actions[fmt.Sprint(name, i)] = func(t *rapid.T) { r.t = t; do() }
+		}
 	}
 	return actions
 }
 
 func (r *rig) actRun() {
-	uid := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(r.t, "uid")
+	uid := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(r.t, "uid")
 	r.boxes++
 	box := fmt.Sprintf("%s.%d", uid, r.boxes)
 	r.m.Boxes[box] = &model.Box{ID: box, UID: uid}
@@ -69,7 +74,7 @@ func (r *rig) actRemoveBox() {
 }
 
 func (r *rig) actCreate() {
-	box := r.pick("sandbox", slices.DeleteFunc(sorted(r.m.Boxes), func(b string) bool { return !r.m.Parents[r.m.Boxes[b].UID] }))
+	box := r.pick("sandbox", r.withCgroup())
 	r.containers++
 	id := fmt.Sprintf("k%03d", r.containers)
 	r.m.Conts[id] = &model.Cont{ID: id, Box: box, State: "CREATED"}
@@ -181,9 +186,17 @@ func (r *rig) forgetBox(box string) {
 // actEndSilently: a pod completes: its cgroup goes, and the runtime tells of it
 // in its next snapshot, or never again; or it forgets it.
 func (r *rig) actEndSilently() {
-	box := r.pick("sandbox", slices.DeleteFunc(sorted(r.m.Boxes), func(b string) bool { return !r.m.Parents[r.m.Boxes[b].UID] }))
+	r.endSilently(r.pick("sandbox", r.withCgroup()), rapid.Bool().Draw(r.t, "forgotten"))
+	r.compare(true)
+}
+
+// withCgroup are the sandboxes of pods whose cgroup is there.
+func (r *rig) withCgroup() []string {
+	return slices.DeleteFunc(sorted(r.m.Boxes), func(b string) bool { return !r.m.Parents[r.m.Boxes[b].UID] })
+}
+
+func (r *rig) endSilently(box string, forgotten bool) {
 	uid := r.m.Boxes[box].UID
-	forgotten := rapid.Bool().Draw(r.t, "forgotten")
 	for _, id := range r.some(func(c *model.Cont) bool { return r.m.Boxes[c.Box].UID == uid }) {
 		r.endTasks(id)
 		c := r.m.Conts[id]
@@ -202,7 +215,6 @@ func (r *rig) actEndSilently() {
 			delete(r.m.Boxes, b)
 		}
 	}
-	r.compare(true)
 }
 
 func podRecord(event string, pod *lifecycle.Pod) *lifecycle.Record {

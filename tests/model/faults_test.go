@@ -13,7 +13,7 @@ import (
 )
 
 func (r *rig) actSnapshot() {
-	r.play("snapshot", func() { r.m.Snapshot(r.fresh) }, func() { r.snapshot(r.fresh) })
+	r.play("snapshot", func() { r.m.Snapshot(r.fresh && r.cleanup) }, func() { r.snapshot(r.fresh && r.cleanup) })
 }
 
 func (r *rig) actRestart() {
@@ -49,14 +49,14 @@ func (r *rig) actRetryContainer() {
 	})
 }
 
+// actSweep is a sweep, some time after whatever was before.
 func (r *rig) actSweep() {
+	r.m.Clock += rapid.SampledFrom([]int{0, 1, 40, vanishedAfter, vanishedAfter + 1}).Draw(r.t, "seconds")
 	r.play("sweep", func() { r.m.Sweep(vanishedAfter) }, func() {
 		_, err := r.eng.Sweep(context.Background(), vanishedAfter*time.Second)
 		r.must(err)
 	})
 }
-
-func (r *rig) actSleep() { r.m.Clock += rapid.IntRange(1, 100).Draw(r.t, "seconds") }
 
 // actOthers: another tool takes an RMID, or gives one back.
 func (r *rig) actOthers() {
@@ -114,7 +114,7 @@ func (r *rig) actDrop() {
 }
 
 func (r *rig) actUmount() {
-	if !r.m.Mounted || rapid.IntRange(0, 3).Draw(r.t, "now") > 0 {
+	if !r.m.Mounted || rapid.IntRange(0, 2).Draw(r.t, "now") > 0 {
 		r.t.Skip("not now")
 	}
 	r.must(r.sim.Unmount())

@@ -57,10 +57,13 @@ func (r *rig) play(what string, expected func(), real func()) {
 	}
 	r.t.Logf("killed; restart and snapshot")
 	r.mkdirErr, r.rmdirErr = nil, nil
+	if boxes := r.withCgroup(); len(boxes) > 0 && rapid.Bool().Draw(r.t, "a pod ends meanwhile") {
+		r.endSilently(r.pick("sandbox", boxes), true)
+	}
 	r.restart()
 	r.m.KilledAt(r.groups())
-	r.m.Snapshot(true)
-	r.snapshot(true)
+	r.m.Snapshot(r.cleanup)
+	r.snapshot(r.cleanup)
 	seen, counted := r.seen()
 	failed, at := []string{}, map[string]string{}
 	for _, row := range r.rows("SELECT pod_uid, group_path FROM pods WHERE group_state = 'Failed' AND NOT removing ORDER BY failed_since, pod_uid") {
@@ -160,6 +163,7 @@ func machine(dir string) func(*rapid.T) {
 		defer os.RemoveAll(own)
 		r := newRig(t, own, rapid.IntRange(1, 5).Draw(t, "RMIDs"), rapid.IntRange(0, 3).Draw(t, "Linux 6.1") == 0)
 		defer r.close()
+		r.cleanup = rapid.Bool().Draw(t, "cleanup_on_start")
 		t.Repeat(r.actions())
 	}
 }
@@ -175,6 +179,9 @@ func TestMachine(t *testing.T) {
 		if s := os.Getenv("SEED"); s != "" && s != "0" {
 			seeds = append(seeds, s)
 		}
+	}
+	if steps := flag.Lookup("rapid.steps"); steps.Value.String() == steps.DefValue {
+		steps.Value.Set("60") // on the average
 	}
 	dir := fastDir(t)
 	for i, s := range seeds {

@@ -58,6 +58,7 @@ type rig struct {
 	tids              map[string][]int // of each container, as its Tasks in the model
 	mkdirErr          error            // of the next mkdir
 	rmdirErr          error
+	cleanup           bool // cleanup_on_start
 	fresh             bool // no snapshot since the start
 	killIn            int  // calls until a kill; 0: none
 	killAfter         bool
@@ -131,8 +132,8 @@ func (e exporter) Export(ctx context.Context) error {
 	return e.log.Export(ctx)
 }
 
-// killed is what a kill panics with.
-var killed = errors.New("killed")
+// errKilled is what a kill panics with.
+var errKilled = errors.New("killed")
 
 // step is a moment at which the process may be killed.
 func (r *rig) step(after bool) {
@@ -140,14 +141,14 @@ func (r *rig) step(after bool) {
 		return
 	}
 	if r.killIn--; r.killIn == 0 {
-		panic(killed)
+		panic(errKilled)
 	}
 }
 
 // survives runs do, which may be killed.
 func (r *rig) survives(do func()) (alive bool) {
 	defer func() {
-		if p := recover(); p != nil && p != any(killed) {
+		if p := recover(); p != nil && p != any(errKilled) {
 			panic(p)
 		}
 	}()

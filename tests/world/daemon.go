@@ -127,6 +127,9 @@ func (d *Daemon) Exit() (int, error) {
 	}
 }
 
+// Signaled says whether it has ended by a signal.
+func (d *Daemon) Signaled() bool { return !d.Alive() && d.code < 0 }
+
 // Alive says whether it has not ended.
 func (d *Daemon) Alive() bool {
 	select {

@@ -122,6 +122,9 @@ func (c cgroups) RemoveCgroup(path string) error {
 	return err
 }
 
+// Context ends with the world.
+func (w *World) Context() context.Context { return w.ctx }
+
 // NRISocket is where plugins connect to the runtime.
 func (w *World) NRISocket() string { return filepath.Join(w.Dir, "run", "nri.sock") }
 
