@@ -158,8 +158,14 @@ func ensureLogID(ctx context.Context, db *sql.DB) (string, error) {
 	random := make([]byte, 8)
 	rand.Read(random) // never fails (crypto/rand)
 	id = hex.EncodeToString(random)
-	_, err = db.ExecContext(ctx, "INSERT INTO meta VALUES ('log', ?)", id)
-	return id, err
+	if _, err := db.ExecContext(ctx, "INSERT INTO meta VALUES ('log', ?)", id); err != nil {
+		return "", err
+	}
+	// Schema and id go into the file itself, now: a damaged WAL then loses
+	// commits, which is noticed and told, and not silently everything. A reader
+	// may keep it from happening; the next checkpoint will do.
+	_, _ = db.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	return id, nil
 }
 
 // check reads the database for damage: all of it where whole is set, the

@@ -3,7 +3,6 @@
 package faults
 
 import (
-	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -227,17 +226,16 @@ func seal(dir string) func(*storageCase) (func() error, error) {
 	}
 }
 
-// openTransaction is a person's BEGIN IMMEDIATE that nobody ends.
+// openTransaction is a person's BEGIN IMMEDIATE, open for a minute with LONG.
 func openTransaction(c *storageCase) (func() error, error) {
-	db, err := sql.Open("sqlite3", "file:"+c.Database())
-	if err != nil {
-		return nil, err
-	}
-	db.SetMaxOpenConns(1)
-	if _, err := db.Exec("BEGIN IMMEDIATE"); err != nil {
-		return nil, err
-	}
-	return db.Close, nil
+	end, err := heldTransaction(c.Database())
+	since := time.Now()
+	return func() error {
+		for hold := time.Minute; long && time.Since(since) < hold; {
+			time.Sleep(hold - time.Since(since))
+		}
+		return end()
+	}, err
 }
 
 // damage changes the database's bytes in place.

@@ -24,6 +24,12 @@ func (w *World) Agree(logs ...string) error {
 	if err != nil {
 		return err
 	}
+	return w.AgreeOnKernel(pods)
+}
+
+// AgreeOnKernel says where the simulator's groups and tasks are not those of the
+// pods.
+func (w *World) AgreeOnKernel(pods map[string]PodOf) error {
 	return errors.Join(w.agreeOnGroups(pods), w.agreeOnTasks())
 }
 
@@ -51,9 +57,28 @@ func AgreeOnRecord(database string, logs ...string) (map[string]PodOf, error) {
 	if err != nil {
 		return nil, err
 	}
-	known, err := statePods(database)
+	return told, agreeOnPods(database, told)
+}
+
+// AgreeOnPods compares an event log with a state that may have lost events: the
+// pods that all events of the log tell are those of the state, and nothing but a
+// Removed is told again. It gives them.
+func AgreeOnPods(database string, logs ...string) (map[string]PodOf, error) {
+	events, err := ReadEvents(logs...)
 	if err != nil {
 		return nil, err
+	}
+	told, err := rebuild(events, false)
+	if err != nil {
+		return nil, err
+	}
+	return told, agreeOnPods(database, told)
+}
+
+func agreeOnPods(database string, told map[string]PodOf) error {
+	known, err := statePods(database)
+	if err != nil {
+		return err
 	}
 	var errs []error
 	for _, uid := range slices.Sorted(maps.Keys(told)) {
@@ -66,7 +91,7 @@ func AgreeOnRecord(database string, logs ...string) (map[string]PodOf, error) {
 			errs = append(errs, fmt.Errorf("pod %s: the state has it, the events do not", uid))
 		}
 	}
-	return told, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // statePods reads the pods and checks each one's counters against its

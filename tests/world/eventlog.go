@@ -104,7 +104,11 @@ type PodOf struct {
 // pods that its own events tell. What a reader could not make sense of is an
 // error: an event out of order, a Removed of what is not there, a group without
 // a path, a failure without a reason, counters that cannot be.
-func Rebuild(events []Event) (map[string]PodOf, error) {
+func Rebuild(events []Event) (map[string]PodOf, error) { return rebuild(events, true) }
+
+// rebuild is Rebuild; where a state has lost events that the log has, a Removed
+// may come again, and once is false.
+func rebuild(events []Event, once bool) (map[string]PodOf, error) {
 	pods := map[string]PodOf{}
 	ended := map[string]bool{} // log ids that another one followed
 	for i, e := range events {
@@ -122,7 +126,7 @@ func Rebuild(events []Event) (map[string]PodOf, error) {
 			return nil, fmt.Errorf("event %d: %w: %s", e.Seq, err, e.Line)
 		}
 		if e.Type == "Removed" {
-			if _, ok := pods[e.PodUID]; !ok {
+			if _, ok := pods[e.PodUID]; !ok && once {
 				return nil, fmt.Errorf("event %d: pod %s is removed and was not there", e.Seq, e.PodUID)
 			}
 			delete(pods, e.PodUID)
