@@ -1,10 +1,10 @@
 # The Debian package on a node without RDT: nothing fails, and pods are told to
 # have no group.  Runs on the node (see run).
-. /t/lib.sh
+. "${NODE_TESTS:-/t}/lib.sh"
 uid=cccccccc-cccc-4ccc-8ccc-cccccccccccc
 
 check "this node has no resctrl" [ ! -e $root ]
-check "the package is installed" dpkg -i /pkg/new.deb
+check "the package is installed" package
 check "both daemons run" soon eval 'runs nri-watcher && runs resctrl-applier'
 check "the mount was not tried" same "inactive no" "$(systemctl is-active sys-fs-resctrl.mount) $(systemctl show -p ConditionResult --value sys-fs-resctrl.mount)"
 s=$(pod $uid); c=$(container "$s" app -- threads 5)

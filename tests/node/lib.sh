@@ -6,16 +6,21 @@
 root=/sys/fs/resctrl groups=/sys/fs/resctrl/mon_groups
 db=/var/lib/nri-resctrl/state.db
 log=/var/log/nri-resctrl/events.jsonl
+tests=${NODE_TESTS:-/t} deb=${NODE_PACKAGE:-/pkg/new.deb}    # these files, and what make deb makes: see run
 patience=${PATIENCE:-180}               # seconds that a condition may take; the guest is slow
-failures=0
+failures=0 flow=                        # flow: stands before the names of cases
 
-# check NAME COMMAND...: one case.  What the command says stands below a failure.
+# check NAME COMMAND...: one case.  What the command says stands below a failure;
+# what took long since the last case is told.
+checked=0
 check() {
-  local name=$1 said; shift
+  local name=${flow:+$flow: }$1 said; shift
   if said=$("$@" 2>&1); then echo "ok - $name"
   else
     echo "not ok - $name"; sed 's/^/#   /' <<<"$said"; failures=$((failures+1))
   fi
+  [ $((SECONDS-checked)) -lt 10 ] || echo "#   (after $((SECONDS-checked)) s)"
+  checked=$SECONDS
 }
 
 # soon COMMAND...: polls until the command succeeds, for as long as patience.
@@ -23,7 +28,7 @@ soon() {
   local end=$((SECONDS+patience)) said
   until said=$("$@" 2>&1); do
     [ $SECONDS -lt $end ] || { echo "not within $patience s: $*"; echo "$said"; return 1; }
-    sleep 0.2
+    sleep 0.5
   done
 }
 
@@ -147,60 +152,28 @@ state_sound() {
       and total_containers <> (select count(*) from containers c where c.pod_uid = p.pod_uid)')"
 }
 
-# agree: runtime, kernel, state and the last word of the event log, of every pod
-# of the node: no group too many, none missing, every thread where it belongs,
-# every counter what the kernel says.
-agree() {
-  local ps uid want
-  ps=$(cri ps) || return 1
-  same "$(cri pods | sed 's/.* uid=\([^ ]*\) .*/\1/' | sort -u | paste -sd ' ')" \
-    "$(q 'select pod_uid from pods where not removing' | sort | paste -sd ' ')" || return 1
-  same "$(q "select group_path from pods where group_state = 'Exists'" | sort | paste -sd ' ')" \
-    "$(ls -d $groups/pod_* 2>/dev/null | sort | paste -sd ' ')" || return 1
-  same "$(cut -d' ' -f1 <<<"$ps" | sort)" "$(q 'select container_id from containers' | sort)" || return 1
-  while read -r uid; do
-    [ -z "$uid" ] || counters_true "$uid" "$ps" || return 1
-  done < <(q 'select pod_uid from pods where not removing')
-  while read -r uid; do
-    want=$(row "$uid"); same "${want:-Removed}" "$(told "$uid" | sed 's/.*, //')" || { echo "of $uid"; return 1; }
-  done < <(jq -r .pod_uid $log | sort -u)
-}
-
-# counters_true UID PS: the pod's counters are those of its containers as the
-# runtime lists them (PS); one that runs counts as reconciled when its threads are
-# in the group, which those of a pod with a group must be, and no other's.  One
-# that does not run counts as the state has it.
-counters_true() {
-  local id st pod total=0 inside=0 exists=
-  case $(row "$1") in Exists*) exists=1;; esac
-  while read -r id st pod _; do
-    [ "$(q "select pod_uid from sandboxes where sandbox_id = '${pod#pod=}'")" = "$1" ] || continue
-    total=$((total+1))
-    if [ "$st" != CONTAINER_RUNNING ]; then
-      inside=$((inside+$(q "select reconciled from containers where container_id = '$id'")))
-    elif [ -n "$exists" ]; then
-      in_group "$1" "$id" && inside=$((inside+1)) || return 1
-    else
-      in_no_group "$id" || return 1
-    fi
-  done <<<"$2"
-  same "$total/$inside" "$(row "$1" | sed 's/.* //')" || { echo "of $1"; return 1; }
-}
+. "${BASH_SOURCE%/*}/agree.sh"
 
 # --- the programs
 
 main_pid() { systemctl show -p MainPID --value "$1"; }
 runs() { [ "$(systemctl is-active "$1")" = active ] && [ "$(main_pid "$1")" != 0 ]; } # UNIT
 runs_anew() { runs "$1" && [ "$(main_pid "$1")" != "$2" ]; }                          # UNIT OLD-PID
-pipeline_start() { systemctl start resctrl-applier.service nri-watcher.service resctrl-retry.timer; }
+quietly() { "$@" >/tmp/said 2>&1 || { cat /tmp/said; return 1; }; }
 
-# configure KEY VALUE: in the configuration file, before the programs start.
-configure() { sed -i "s/^$1 = .*/$1 = $2/" /etc/nri-resctrl/config.toml; }
+# package: installs what is shipped, as it is shipped; the package starts everything.
+package() { quietly dpkg -i --force-confold "$deb"; }
+
+# configure KEY VALUE: in the configuration file, before or after the package comes.
+configure() {
+  [ -e /etc/nri-resctrl/config.toml ] || dpkg-deb --fsys-tarfile "$deb" | tar -x -C / ./etc/nri-resctrl/config.toml
+  sed -i "s/^$1 = .*/$1 = $2/" /etc/nri-resctrl/config.toml
+}
 
 # kubelet_removes UID: the pod's own cgroup, as the kubelet does after the pod.
 kubelet_removes() { systemctl stop "kubepods-besteffort-pod${1//-/_}.slice"; }
 
 # pod UID [OPTIONS]: a sandbox; container SANDBOX NAME [OPTIONS] -- ARGS: a started
 # container.  They print the id.
-pod() { local uid=$1; shift; cri runp -name "${uid%%-*}" -uid "$uid" "$@" 2>/dev/null; }
-container() { local s=$1 name=$2; shift 2; cri run -pod "$s" -name "$name" "$@" 2>/dev/null; }
+pod() { local uid=$1; shift; cri -timeout 10m runp -name "${uid%%-*}" -uid "$uid" "$@" 2>/dev/null; }
+container() { local s=$1 name=$2; shift 2; cri -timeout 10m run -pod "$s" -name "$name" "$@" 2>/dev/null; }

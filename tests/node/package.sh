@@ -1,7 +1,7 @@
 # The Debian package: installed, what its units may do, an upgrade from an older
 # schema while pods run, the log rotated, removed, purged.  Runs on the node (see run).
-. /t/lib.sh
-. /t/packagelib.sh
+. "${NODE_TESTS:-/t}/lib.sh"
+. "$tests/packagelib.sh"
 one=77777777-7777-4777-8777-777777777777
 two=88888888-8888-4888-8888-888888888888
 away=aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa
@@ -68,6 +68,7 @@ watcher=$(main_pid nri-watcher) applier=$(main_pid resctrl-applier) events=$(wc 
 check "the package is upgraded" quietly dpkg -i /pkg/new.deb
 wait $busy
 check "it is the new one" eval 'same "$(dpkg-deb -f /pkg/new.deb Version)" "$(dpkg-query -W -f "\${Version}" nri-resctrl)"'
+check "its programs are position-independent" same "3 3 3 3" "$(for p in nri-watcher resctrl-applier resctrl-retry resctrlctl; do od -An -tu2 -j16 -N2 /usr/bin/$p; done | xargs)"
 check "everything runs" soon everything_runs
 check "the state has a newer schema" eval '[ "$(q "pragma user_version")" -gt $schema ]'
 check "both daemons are new" eval 'runs_anew nri-watcher $watcher && runs_anew resctrl-applier $applier'

@@ -1,7 +1,6 @@
 # Sourced by the scripts that play the package, on the node.
 units="nri-watcher.service resctrl-applier.service resctrl-retry.service"
 
-quietly() { "$@" >/tmp/said 2>&1 || { cat /tmp/said; return 1; }; }
 failed() { systemctl --failed --no-legend --plain | cut -d' ' -f1 | paste -sd ' '; }
 active() { same "$2" "$(systemctl is-active "$1")"; } # UNIT STATE
 everything_runs() {

@@ -1,6 +1,6 @@
 # Pods from before the watcher and after it; a stray; the applier killed, away and
 # back; containerd restarted.  Runs on the node (see run).
-. /t/lib.sh
+. "${NODE_TESTS:-/t}/lib.sh"
 before=11111111-1111-4111-8111-111111111111
 after=22222222-2222-4222-8222-222222222222
 meanwhile=33333333-3333-4333-8333-333333333333
@@ -14,8 +14,8 @@ s1=$(pod $before -privileged)
 c1=$(container "$s1" threads -- threads 50)
 c2=$(container "$s1" nested -privileged -- cgroups 3 2)
 check "two containers run before the pipeline" soon eval '[ "$(tasks_of $c1 | wc -l)" = 51 ] && [ "$(tasks_of $c2 | wc -l)" = 7 ]'
-check "the pipeline starts" pipeline_start
-check "resctrl is mounted by the applier" soon mountpoint -q $root
+check "the package is installed" package
+check "resctrl is mounted for everybody" mountpoint -q $root
 check "a pod from before: (0,0), then each container" soon told_is $before "Exists 0/0, Exists 1/1, Exists 2/2"
 check "every one of 51 threads is in its group" in_group $before "$c1" 51
 check "every task of nested cgroups is in its group" in_group $before "$c2" 7
@@ -78,7 +78,7 @@ systemctl stop resctrl-retry.timer resctrl-applier
 s3=$(pod $meanwhile); c5=$(container "$s3" app -- threads 10)
 check "a container starts without the applier" soon eval '[ "$(tasks_of $c5 | wc -l)" = 11 ]'
 cri stopp "$s1" >/dev/null 2>&1; cri rmp "$s1" >/dev/null 2>&1
-pipeline_start
+systemctl start resctrl-retry.timer resctrl-applier
 check "a pod that came meanwhile" soon told_is $meanwhile "Exists 0/0, Exists 1/1"
 check "its 11 threads are in its group" in_group $meanwhile "$c5" 11
 check "a pod that went meanwhile" soon ends_with $before Removed

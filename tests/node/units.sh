@@ -1,12 +1,12 @@
 # The package's units: resctrl mounted late, daemons and a job that hang, a wrong
 # configuration, no runtime.  Runs on the node (see run).
-. /t/lib.sh
-. /t/packagelib.sh
+. "${NODE_TESTS:-/t}/lib.sh"
+. "$tests/packagelib.sh"
 one=77777777-7777-4777-8777-777777777777
 late=99999999-9999-4999-8999-999999999999
 hung=aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa
 
-check "the package is installed" quietly dpkg -i /pkg/new.deb
+check "the package is installed" package
 check "everything runs" soon everything_runs
 s1=$(pod $one); c1=$(container "$s1" app -- threads 20)
 check "a new pod" soon told_is $one "Exists 0/0, Exists 1/0, Exists 1/1"
@@ -61,6 +61,7 @@ systemctl restart nri-watcher resctrl-applier 2>/dev/null
 restarts() { systemctl show -p NRestarts --value "$1"; }
 check "with a wrong configuration they are started again and again" soon eval '[ "$(restarts nri-watcher)" -gt 4 ] && [ "$(restarts resctrl-applier)" -gt 4 ]'
 check "saying what is wrong" eval 'for u in nri-watcher resctrl-applier; do journalctl -b --no-pager -u $u >/tmp/said; grep -q status=78 /tmp/said && grep -q bogus /tmp/said || exit 1; done'
+check "the job says it as well: its unit keeps no warning from the journal" soon eval 'journalctl -b --no-pager -o cat -u resctrl-retry | grep -q bogus'
 sed -i '/^bogus/d' /etc/nri-resctrl/config.toml
 check "once it is right they run" soon everything_runs
 systemctl stop containerd
