@@ -3,11 +3,11 @@ package nrirt
 import (
 	"crypto/rand"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 )
 
 // front is the socket that plugins connect to. It relays bytes to the
@@ -18,10 +18,30 @@ type front struct {
 	relays   sync.WaitGroup
 
 	mu       sync.Mutex
-	conns    map[net.Conn]bool // both ends of every relay
+	conns    map[net.Conn]*link // both ends of every relay
 	accepted int
 	closed   bool
+	fault    func() Fault
+	latest   *link
 }
+
+// Fault is what befalls a plugin's connection. Its zero value is its end at once.
+type Fault struct {
+	// Up and Down are how many bytes go to the runtime, or to the plugin, before
+	// it; below 0 there is no bound.
+	Up, Down int64
+	Hang     bool // nothing goes any more, and nobody is told
+}
+
+// link is one plugin's connection.
+type link struct {
+	fault    Fault
+	up, down atomic.Int64 // bytes that went
+	once     sync.Once
+	end      chan struct{} // closed when it was cut
+}
+
+func (l *link) cut() { l.once.Do(func() { close(l.end) }) }
 
 // hiddenAddress is an abstract unix address (unix(7)): no file, no limit on
 // its directory's length, and nobody guesses it.
@@ -36,7 +56,7 @@ func newFront(path, inner string) (*front, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	f := &front{listener: l, inner: inner, conns: map[net.Conn]bool{}}
+	f := &front{listener: l, inner: inner, conns: map[net.Conn]*link{}}
 	f.relays.Go(f.accept)
 	return f, nil
 }
@@ -60,16 +80,36 @@ func (f *front) accept() {
 			return
 		}
 		f.accepted++
-		f.conns[outer], f.conns[inner] = true, true
+		l := &link{fault: Fault{Up: -1, Down: -1}, end: make(chan struct{})}
+		if f.fault != nil {
+			l.fault = f.fault()
+		}
+		f.latest, f.conns[outer], f.conns[inner] = l, l, l
 		f.mu.Unlock()
-		f.relays.Go(func() { f.relay(outer, inner) })
-		f.relays.Go(func() { f.relay(inner, outer) })
+		f.relays.Go(func() { f.relay(l, outer, inner, &l.down, l.fault.Down) })
+		f.relays.Go(func() { f.relay(l, inner, outer, &l.up, l.fault.Up) })
 	}
 }
 
-// relay copies one direction; the end of one direction ends both.
-func (f *front) relay(to, from net.Conn) {
-	io.Copy(to, from)
+// relay copies one direction up to its bound; the end of one direction ends both.
+func (f *front) relay(l *link, to, from net.Conn, count *atomic.Int64, most int64) {
+	buf := make([]byte, 32<<10)
+	for most < 0 || count.Load() < most {
+		b := buf
+		if most >= 0 {
+			b = buf[:min(int64(len(buf)), most-count.Load())]
+		}
+		n, err := from.Read(b)
+		count.Add(int64(n))
+		if _, werr := to.Write(b[:n]); err != nil || werr != nil {
+			most = -1 // its own end, not the fault's
+			break
+		}
+	}
+	if most >= 0 && l.fault.Hang {
+		<-l.end
+	}
+	l.cut()
 	to.Close()
 	from.Close()
 	f.mu.Lock()
@@ -82,7 +122,8 @@ func (f *front) relay(to, from net.Conn) {
 func (f *front) cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for c := range f.conns {
+	for c, l := range f.conns {
+		l.cut()
 		c.Close()
 	}
 }
@@ -107,4 +148,32 @@ func (f *front) total() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.accepted
+}
+
+// SetFault asks f at each connection that a plugin opens what shall befall it;
+// nil leaves them alone. It holds until the runtime goes down.
+func (r *Runtime) SetFault(f func() Fault) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.front != nil {
+		r.front.mu.Lock()
+		defer r.front.mu.Unlock()
+		r.front.fault = f
+	}
+}
+
+// Relayed counts the bytes that the latest connection has sent to the runtime
+// and got from it.
+func (r *Runtime) Relayed() (up, down int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.front == nil {
+		return 0, 0
+	}
+	r.front.mu.Lock()
+	defer r.front.mu.Unlock()
+	if r.front.latest == nil {
+		return 0, 0
+	}
+	return r.front.latest.up.Load(), r.front.latest.down.Load()
 }
