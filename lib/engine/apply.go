@@ -27,7 +27,12 @@ func (h *Hold) Apply(rec *lifecycle.Record) {
 		return
 	}
 	in.Orphans = h.view.orphansOf(h.ctx, sandboxID)
-	h.take(in.UID, h.rules.Apply(h.view.pod(h.ctx, in.UID), in))
+	known := h.view.pod(h.ctx, in.UID)
+	if known == nil && h.degraded != nil && rec.Event == lifecycle.RemovePodSandbox {
+		// Perhaps its last sandbox; the next snapshot knows.
+		h.unrecord(rules.Pod{UID: in.UID, GroupPath: h.Naming.GroupPath(in.UID)})
+	}
+	h.take(in.UID, h.rules.Apply(known, in))
 }
 
 // normalise fills what a record may leave out: a pod without a UID is known by

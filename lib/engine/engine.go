@@ -83,6 +83,9 @@ type Engine struct {
 	failing  rules.Reason // why the last group could not be made, or moved, or removed; told
 	// degraded counts what was done while state could not be written.
 	degraded *outage
+	// unrecorded are pods of a time in which state could not be used: perhaps no
+	// row names their groups until the next snapshot.
+	unrecorded map[string]rules.Pod
 }
 
 // New opens the state and makes an engine on it.

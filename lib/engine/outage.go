@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nri-resctrl/nri-resctrl/lib/rules"
 	"github.com/nri-resctrl/nri-resctrl/state"
 )
 
@@ -65,6 +66,11 @@ func (h *Hold) recover() error {
 	}
 	d := h.degraded
 	h.degraded, h.exported = nil, false
+	for _, p := range h.view.pods {
+		if p != nil && p.Pod.GroupState == rules.GroupExists {
+			h.unrecord(p.Pod)
+		}
+	}
 	h.view.reset()
 	h.Logger.Warn("state can be used again; it lacks what came and went meanwhile, a new snapshot brings the rest",
 		"since", d.since.UTC().Format(time.RFC3339), "unrecorded_changes", d.changes, "unrecorded_events", d.events)
@@ -82,6 +88,29 @@ func (h *Hold) reopen() error {
 	}
 	h.degraded.closed = false
 	return nil
+}
+
+// unrecord remembers a group that perhaps no row names.
+func (h *Hold) unrecord(pod rules.Pod) {
+	if h.unrecorded == nil {
+		h.unrecorded = map[string]rules.Pod{}
+	}
+	h.unrecorded[pod.UID] = pod
+}
+
+// removeUnrecorded removes the groups of an outage whose pods ended before the
+// snapshot that tells of the rest.
+func (h *Hold) removeUnrecorded(pods []rules.SnapshotPod) {
+	present := map[string]bool{}
+	for _, p := range pods {
+		present[p.UID] = true
+	}
+	for uid, pod := range h.unrecorded {
+		if !present[uid] && h.view.pod(h.ctx, uid) == nil && h.rules.Hands.RemoveGroup(pod).Reason != "" {
+			continue // the next snapshot tries again
+		}
+		delete(h.unrecorded, uid)
+	}
 }
 
 // Degraded says why state cannot be used at present; nil is that it can.

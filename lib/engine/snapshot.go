@@ -41,6 +41,7 @@ func (h *Hold) ApplySnapshot(s *stream.Snapshot, cleanup bool) error {
 	if err := h.removeAbsent(pods); err != nil {
 		return err
 	}
+	h.removeUnrecorded(pods)
 	capacity := false
 	for _, sp := range pods {
 		sp.SkipGroups = capacity
