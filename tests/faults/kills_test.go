@@ -36,6 +36,10 @@ type script struct {
 // most is how many pods a script has at a time.
 const most = 5
 
+// killPatience is for a snapshot and some passes of the job on a machine that
+// does much else.
+const killPatience = 5 * time.Minute
+
 // act does one of what happens on a node.
 func (s *script) act() error {
 	dice := s.r.IntN(12)
@@ -44,7 +48,7 @@ func (s *script) act() error {
 	}
 	l := s.lives[s.r.IntN(len(s.lives))]
 	switch {
-	case dice < 6:
+	case dice < 6 && len(l.containers) < 3:
 		return s.start(l)
 	case dice < 7:
 		return s.leave(l)
@@ -65,7 +69,7 @@ func (s *script) act() error {
 		}
 		return s.w.Runtime.Update(id)
 	}
-	return s.start(l)
+	return s.leave(l)
 }
 
 func (s *script) come() error {
@@ -185,7 +189,7 @@ func (k *killing) round() error {
 	if err = errors.Join(append(errs, err, k.ensure())...); err != nil {
 		return err
 	}
-	return world.Until("the programs are where the node is", func() error {
+	return world.UntilWithin(killPatience, "the programs are where the node is", func() error {
 		err := k.judge()
 		if err != nil {
 			if r, rerr := k.Retry(); rerr != nil || r.Code != 0 && r.Code != 75 {
