@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -216,6 +217,9 @@ func (c *cell) aroundRotation(n int, reached map[string]int) []crash {
 	}
 	var all []crash
 	for _, k := range crashes(o.Calls) {
+		if !long && !slices.Contains(mustReach["rotation"], k.plan.Point) {
+			continue
+		}
 		if after := k.plan.N - o.Rotated[k.plan.Point]; after >= 0 && after <= 2 {
 			k.plan.Rotate = rotation
 			all = append(all, k)
