@@ -34,8 +34,18 @@ func NewLogger(w io.Writer, name string, c config.Log, level string) (*slog.Logg
 	case c.Format == "json":
 		return slog.New(slog.NewJSONHandler(w, opts)), nil
 	default:
+		opts.ReplaceAttr = escapeDelete
 		return slog.New(slog.NewTextHandler(w, opts)), nil
 	}
+}
+
+// escapeDelete escapes the one control character that slog's text handler lets
+// pass as it is (Go 1.26).
+func escapeDelete(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindString && strings.Contains(a.Value.String(), "\x7f") {
+		a.Value = slog.StringValue(strings.ReplaceAll(a.Value.String(), "\x7f", `\x7f`))
+	}
+	return a
 }
 
 // parseLevel reads a level's name; "" is info.

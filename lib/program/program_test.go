@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/nri-resctrl/nri-resctrl/lib/config"
 )
@@ -214,5 +215,23 @@ func TestSystemd(t *testing.T) {
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("the watchdog ended with %v", err)
+	}
+}
+
+// A text log is read on a terminal: no control character reaches it raw.
+func TestTextLogEscapes(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	log, err := NewLogger(&b, "test", config.Log{Format: "text"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a\x7fb", "\x1b[2J", "\u202e", "\u009b", "\n", "\r"} {
+		log.Info("m", "pod_name", name)
+	}
+	text := strings.ReplaceAll(strings.ReplaceAll(b.String(), "\ntime=", ""), "\\n\n", "")
+	text = strings.TrimSuffix(text, "\n")
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) || !strings.Contains(text, `x7f`) {
+		t.Errorf("%q", text)
 	}
 }
