@@ -75,7 +75,7 @@ func (n *node) startBoth() {
 	n.must(err)
 	_, err = n.StartWatcher()
 	n.must(err)
-	n.logged(n.Applier, `msg="snapshot applied"`, 1)
+	n.logged(n.Applier, "snapshot applied", 1)
 }
 
 func (n *node) must(err error) {

@@ -27,14 +27,14 @@ type replacement struct {
 const stranger = 65534 // nobody
 
 var replacements = []replacement{
+	{"a link to a FIFO", func(p, canary string) error {
+		return errors.Join(strangersFIFO(canary+".pipe", 0o600, os.Geteuid()), os.Symlink(canary+".pipe", p))
+	}, "it is a symbolic link"},
 	{"nothing", func(string, string) error { return nil }, ""},
 	{"a FIFO of ours", func(p, _ string) error { return syscall.Mkfifo(p, 0o600) }, ""},
 	{"a file", func(p, _ string) error { return os.WriteFile(p, []byte("precious"), 0o600) }, "it is a regular file"},
 	{"a directory", func(p, _ string) error { return os.Mkdir(p, 0o700) }, "it is a directory"},
 	{"a link to a file", func(p, canary string) error { return os.Symlink(canary, p) }, "it is a symbolic link"},
-	{"a link to a FIFO", func(p, canary string) error {
-		return errors.Join(strangersFIFO(canary+".pipe", 0o600, os.Geteuid()), os.Symlink(canary+".pipe", p))
-	}, "it is a symbolic link"},
 	{"a stranger's FIFO", func(p, _ string) error { return strangersFIFO(p, 0o600, stranger) }, "it belongs to user 65534"},
 	{"a FIFO for all", func(p, _ string) error { return strangersFIFO(p, 0o622, os.Geteuid()) }, "it can be used by others"},
 }
@@ -51,11 +51,9 @@ func TestReplaced(t *testing.T) {
 	for _, which := range []string{"lifecycle.pipe", "ack.pipe"} {
 		chosen := replacements
 		if !long {
-			chosen = nil
+			chosen = replacements[:1:1] // the one that could do most harm
 			for _, seed := range seeds {
-				r := dice(seed, which)
-				chosen = append(chosen, some(replacements[:2], 1, r)...)
-				chosen = append(chosen, some(replacements[2:], 2, r)...)
+				chosen = append(chosen, some(replacements[1:], 2, dice(seed, which))...)
 			}
 		}
 		for _, rep := range chosen {
