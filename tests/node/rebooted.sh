@@ -7,7 +7,8 @@ read -r seq boot </var/tmp/before
 
 check "everything runs, by itself" soon everything_runs
 check "resctrl is mounted" mountpoint -q $root
-check "the state is of this boot" soon eval '[ "$(q "select value from meta where key = \"boot_id\"")" = "$(cat /proc/sys/kernel/random/boot_id)" ]'
+boot_id() { q "select value from meta where key = 'boot_id'"; }
+check "the state is of this boot" soon eval '[ "$(boot_id)" = "$(cat /proc/sys/kernel/random/boot_id)" ]'
 check "which is another one" [ "$boot" != "$(cat /proc/sys/kernel/random/boot_id)" ]
 check "no pod has a group: all ended with the power" soon eval '! ls -d $groups/pod_* 2>/dev/null && same "" "$(q "select pod_uid from pods where not removing")"'
 check "both are told to be gone" eval 'told_is $stays "Exists 0/0, Exists 1/0, Exists 1/1, Removed" && told_is $leaves "Exists 0/0, Exists 1/0, Exists 1/1, Removed"'
