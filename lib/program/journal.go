@@ -60,7 +60,9 @@ func (h *journalHandler) WithGroup(name string) slog.Handler {
 	return &journalHandler{out: h.out, text: h.text.WithGroup(name), vars: h.vars}
 }
 
-// priority is syslog's word for a level.
+// priority is syslog's word for a level. What a program has to say is a notice:
+// resctrl-retry.service keeps priorities below that from the journal
+// (LogLevelMax=), for they are systemd's own words, at every pass.
 func priority(l slog.Level) journal.Priority {
 	switch {
 	case l >= slog.LevelError:
@@ -68,7 +70,7 @@ func priority(l slog.Level) journal.Priority {
 	case l >= slog.LevelWarn:
 		return journal.PriWarning
 	case l >= slog.LevelInfo:
-		return journal.PriInfo
+		return journal.PriNotice
 	}
 	return journal.PriDebug
 }
