@@ -119,7 +119,9 @@ type killing struct {
 func newKilling(t *testing.T, seed uint64) *killing {
 	cfg := sim.DefaultConfig()
 	cfg.NumRMIDs, cfg.Limbo = 8, 0 // fewer than there are pods, at times
-	w, err := world.New(shop, world.Options{Sim: &cfg, Config: map[string]string{"watcher.start_barrier": `"10ms"`}})
+	w, err := world.New(shop, world.Options{Sim: &cfg, Config: map[string]string{
+		"watcher.start_barrier": `"10ms"`, "retry.vanished_after": `"1h"`, // what has ended is found by snapshots alone
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
