@@ -183,6 +183,7 @@ func TestMachine(t *testing.T) {
 	if steps := flag.Lookup("rapid.steps"); steps.Value.String() == steps.DefValue {
 		steps.Value.Set("60") // on the average
 	}
+	flag.Lookup("rapid.nofailfile").Value.Set("true") // the seed is enough
 	dir := fastDir(t)
 	for i, s := range seeds {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
