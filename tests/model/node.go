@@ -219,6 +219,7 @@ func (m *Model) Recovered(rows map[string]Row, counted map[string]bool, failed [
 		if w, ok := where[p.uid]; ok && p.state == "Failed" {
 			p.where = w
 		}
+		p.told = p.telling()
 	}
 	for i, uid := range failed {
 		if p := m.pods[uid]; p != nil {
