@@ -34,7 +34,7 @@ test-faults: setup ## the programs under every fault made from outside; LONG=1 f
 	@export SEED=$${SEED:-$$(shuf -i 1-999999 -n 1)} LONG=$(LONG); \
 	  echo "seeds 1 and $$SEED (SEED=$$SEED repeats the second), LONG=$(LONG)"; set -x; \
 	  $(GO) test -count=1 -v -timeout 10h $(TESTFLAGS) ./tests/model -rapid.checks=$(if $(filter 1,$(LONG)),10000,300) && \
-	  $(GO) test -count=1 -v -tags faults -timeout $(if $(filter 1,$(LONG)),10h,24m) $(TESTFLAGS) ./tests/faults/...
+	  $(GO) test -count=1 -v -tags faults -timeout $(if $(filter 1,$(LONG)),10h,30m) $(TESTFLAGS) ./tests/faults/...
 
 # By number: when time is up while a worker is busy, go test may fail with
 # "context deadline exceeded" (seen with Go 1.26 on a busy machine).

@@ -166,10 +166,7 @@ func TestAcknowledgementCrashPoints(t *testing.T) {
 		}
 	}
 	mustHave(t, "acknowledgements", calls)
-	var chosen []crash
-	for _, seed := range seeds {
-		chosen = append(chosen, choose(all, 10, dice(seed, "ack"))...)
-	}
+	chosen := choose(all, 8, "ack")
 	t.Logf("%d crash points, %d crashes chosen", len(all), len(chosen))
 	c.inCells(nil, chosen, (*cell).tryAcked)
 }
@@ -192,10 +189,8 @@ func TestRotationCrashPoints(t *testing.T) {
 	}
 	reached := map[string]int{}
 	var chosen []crash
-	for i, n := range lines {
-		r := dice(seeds[i%len(seeds)], fmt.Sprint("rotated ", n))
-		all := c.aroundRotation(n, reached)
-		chosen = append(chosen, choose(all, 10, r)...)
+	for _, n := range lines {
+		chosen = append(chosen, choose(c.aroundRotation(n, reached), 3, fmt.Sprint("rotated ", n))...)
 	}
 	mustHave(t, "rotation", reached)
 	t.Logf("rotated before the lines %v, %d crashes", lines, len(chosen))

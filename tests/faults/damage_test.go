@@ -68,7 +68,7 @@ func TestDamage(t *testing.T) {
 	c := newCell(t, nil)
 	calls := stdin(c, tracer.Plan{}, c.story()).Calls
 	end := tracer.Plan{Point: "synclog", N: calls["synclog"], Moment: tracer.After}
-	n := 2
+	n := 1
 	if long {
 		n = 150
 	}
