@@ -55,13 +55,13 @@ func (e *Engine) RetryGroupCreation(ctx context.Context, uid string) (GroupResul
 		}
 		ch := h.rules.RetryGroup(p)
 		h.take(uid, ch)
-		switch ch.State.Pod.Reason {
+		switch ch.GroupReason {
 		case "":
 			res.Outcome, res.GroupPath = GroupCreated, ch.State.Pod.GroupPath
 		case rules.ReasonCapacity:
 			res.Outcome, res.Reason = GroupCapacity, rules.ReasonCapacity
 		default:
-			res.Outcome, res.Reason = GroupFailed, ch.State.Pod.Reason
+			res.Outcome, res.Reason = GroupFailed, ch.GroupReason
 		}
 		return nil
 	})

@@ -7,7 +7,11 @@ import "time"
 func (r *Rules) RetryGroup(p *PodState) Change {
 	t := r.begin(p)
 	if t.known() && t.Pod.GroupState == GroupFailed {
-		t.makeGroup()
+		untold := t.Pod.Reason == ReasonCreating
+		if !t.makeGroup() && untold {
+			// Consumers still know nothing of it, and this emits nothing.
+			t.Pod.Reason = ReasonCreating
+		}
 		t.tellIfChanged()
 	}
 	return t.finish()

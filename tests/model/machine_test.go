@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"context"
 	"flag"
 	"maps"
 	"os"
@@ -61,6 +62,10 @@ func (r *rig) play(what string, expected func(), real func()) {
 		r.endSilently(r.pick("sandbox", boxes), true)
 	}
 	r.restart()
+	if rapid.Bool().Draw(r.t, "the job comes first") {
+		_, err := r.eng.RetryAllOnce(context.Background())
+		r.must(err)
+	}
 	r.m.KilledAt(r.groups())
 	r.m.Snapshot(r.cleanup)
 	r.snapshot(r.cleanup)
@@ -85,6 +90,17 @@ func (r *rig) compare(exact bool) {
 	want, got := r.m.Told(), r.told()
 	if d := cmp.Diff(want, got); d != "" && exact {
 		r.t.Fatalf("events (-model +real):\n%s\n%s", d, r.tail())
+	}
+	for _, e := range got {
+		if e.Type == "Removed" && !r.live[e.UID] {
+			r.t.Fatalf("pod %s is removed, and nobody was told of it\n%s", e.UID, r.tail())
+		}
+		r.live[e.UID] = e.Type != "Removed"
+	}
+	for _, uid := range []string{"a", "b", "c"} {
+		if _, known := seen.Pods[uid]; known != r.live[uid] {
+			r.t.Fatalf("pod %s is in the state: %v; as events tell: %v\n%s", uid, known, r.live[uid], r.tail())
+		}
 	}
 	if (r.mkdirErr != nil) != (r.m.MkdirFails != "") || (r.rmdirErr != nil) != r.m.RmdirFails {
 		r.t.Fatalf("the fault that waits: %v, %v; of the model: %q, %v\n%s", r.mkdirErr, r.rmdirErr, r.m.MkdirFails, r.m.RmdirFails, r.tail())

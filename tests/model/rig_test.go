@@ -58,9 +58,10 @@ type rig struct {
 	tids              map[string][]int // of each container, as its Tasks in the model
 	mkdirErr          error            // of the next mkdir
 	rmdirErr          error
-	cleanup           bool // cleanup_on_start
-	fresh             bool // no snapshot since the start
-	killIn            int  // calls until a kill; 0: none
+	live              map[string]bool // the pods that events tell
+	cleanup           bool            // cleanup_on_start
+	fresh             bool            // no snapshot since the start
+	killIn            int             // calls until a kill; 0: none
 	killAfter         bool
 	boxes, containers int
 }
@@ -68,7 +69,7 @@ type rig struct {
 var errnos = map[string]error{"capacity": syscall.EBUSY, "io": syscall.EIO, "permission": syscall.EACCES}
 
 func newRig(t *rapid.T, dir string, rmids int, old bool) *rig {
-	r := &rig{t: t, m: model.New(rmids), dir: dir, now: time.Unix(1e9, 0), tasks: sim.NewScript(), tids: map[string][]int{}}
+	r := &rig{t: t, m: model.New(rmids), dir: dir, now: time.Unix(1e9, 0), tasks: sim.NewScript(), tids: map[string][]int{}, live: map[string]bool{}}
 	cfg := sim.DefaultConfig()
 	if r.m.Old = old; old {
 		cfg = sim.Kernel61Config()
