@@ -31,7 +31,9 @@ s6=$(pod $job); c6=$(container "$s6" once -- exit 0)
 check "a container that ended" soon container_is "$c6" Exited
 cri stopp "$s6" >/dev/null 2>&1
 events=$(told $job)
-check "its sandbox is not ready, and stays" eval 'soon eval "cri pods | grep $s6 | grep -q NOTREADY" && new_pass && same "$events" "$(told $job)" && soon agree'
+not_ready() { cri pods | grep "$1" | tee /dev/stderr | grep -q NOTREADY; }
+check "its sandbox is not ready" soon not_ready "$s6"
+check "and stays" eval 'new_pass && same "$events" "$(told $job)" && soon agree'
 kubelet_removes $job
 check "when its cgroup is gone the job removes it" soon ends_with $job Removed
 events=$(told $twice); systemctl restart resctrl-applier
