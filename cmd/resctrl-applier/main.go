@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 
 	"github.com/nri-resctrl/nri-resctrl/lib/applier"
 	"github.com/nri-resctrl/nri-resctrl/lib/engine"
@@ -35,9 +36,9 @@ func run(ctx context.Context, env *program.Env, stdin bool) (err error) {
 	node := engine.NewNode(cfg, env.Logger)
 	release, err := node.Locks.Instance("applier")
 	if held := (*lock.HeldError)(nil); errors.As(err, &held) {
-		return program.Fail(program.ExitUnavailable, err)
+		return program.Fail(program.ExitUnavailable, fmt.Errorf("another resctrl-applier runs: %w; stop it first, or give this one its own [pipe] paths", err))
 	} else if err != nil {
-		return err
+		return program.Fail(program.ExitUnavailable, fmt.Errorf("take the lock of the one resctrl-applier: %w", err))
 	}
 	defer release()
 	e, err := node.Applier(ctx)

@@ -2,6 +2,7 @@ package applier
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,9 +21,16 @@ func RunStdin(ctx context.Context, o Options, r io.Reader) error {
 	if err := a.begin(ctx); err != nil {
 		return err
 	}
-	lines := bufio.NewReaderSize(r, lifecycle.MaxLine)
-	for n := 1; ctx.Err() == nil; n++ {
-		line, err := lines.ReadSlice('\n')
+	lines := readLines(ctx, r)
+	for n := 1; ; n++ {
+		var line []byte
+		var err error
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case l := <-lines:
+			line, err = l.text, l.err
+		}
 		if errors.Is(err, bufio.ErrBufferFull) {
 			return &brokenError{fmt.Sprintf("line %d is longer than %d bytes", n, lifecycle.MaxLine)}
 		}
@@ -38,7 +46,33 @@ func RunStdin(ctx context.Context, o Options, r io.Reader) error {
 			return a.end()
 		}
 	}
-	return ctx.Err()
+}
+
+// line is one line of standard input, or what came before its end.
+type line struct {
+	text []byte
+	err  error
+}
+
+// readLines reads beside the one who takes them: nothing else ends a read that
+// waits, as of a terminal. It ends with r, or with ctx after the read at work.
+func readLines(ctx context.Context, r io.Reader) <-chan line {
+	lines := make(chan line)
+	go func() {
+		in := bufio.NewReaderSize(r, lifecycle.MaxLine)
+		for {
+			text, err := in.ReadSlice('\n')
+			select {
+			case lines <- line{bytes.Clone(text), err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return lines
 }
 
 // end says whether the input ended where it may.

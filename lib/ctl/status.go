@@ -70,7 +70,6 @@ type ApplierStatus struct {
 	Started       *time.Time `json:"started,omitempty"`
 	Resctrl       string     `json:"resctrl,omitempty"` // ok, or the reason
 	ResctrlError  string     `json:"resctrl_error,omitempty"`
-	StateOK       string     `json:"state_db,omitempty"` // ok, or what is wrong
 	UnknownEvents uint64     `json:"unknown_events,omitempty"`
 }
 
@@ -206,7 +205,6 @@ func (a *app) applierFrom(s *ApplierStatus, meta map[string]string) {
 		Started       time.Time `json:"started"`
 		Resctrl       string    `json:"resctrl"`
 		ResctrlError  string    `json:"resctrl_error"`
-		State         string    `json:"state"`
 		UnknownEvents uint64    `json:"unknown_events"`
 	}
 	if s.State == stopped || !decode(meta, metaApplier, &word) {
@@ -216,7 +214,7 @@ func (a *app) applierFrom(s *ApplierStatus, meta map[string]string) {
 		return // an earlier one's
 	}
 	s.PID, s.Version, s.Started = word.PID, word.Version, &word.Started
-	s.Resctrl, s.ResctrlError, s.StateOK, s.UnknownEvents = word.Resctrl, word.ResctrlError, word.State, word.UnknownEvents
+	s.Resctrl, s.ResctrlError, s.UnknownEvents = word.Resctrl, word.ResctrlError, word.UnknownEvents
 }
 
 // runtimeFrom decides by the newest of heartbeat, RUNTIME_LOST and snapshot

@@ -142,9 +142,6 @@ func (a *app) problems(s *Status) {
 	if s.Applier.State == stopped {
 		say("resctrl-applier does not run: systemctl start resctrl-applier, then journalctl -u resctrl-applier")
 	}
-	if v := s.Applier.StateOK; v != "" && v != "ok" {
-		say("the applier cannot write %s (%s): make room, or look at the disk; pods get their groups meanwhile", a.cfg.State.Path, v)
-	}
 	a.watcherProblems(s, say)
 	if s.Pods != nil && s.Pods.Failed["capacity"] > 0 {
 		say("%s for an RMID; each is served when a pod leaves and resctrl-retry.timer runs (systemctl status resctrl-retry.timer)", waits(s.Pods.Failed["capacity"]))
@@ -181,7 +178,7 @@ func (a *app) watcherProblems(s *Status, say func(string, ...any)) {
 	case s.Watcher.State == stopped:
 		say("nri-watcher does not run, no change of a pod is seen: systemctl start nri-watcher, then journalctl -u nri-watcher")
 	case beat != nil && s.Applier.State == runs && a.now().Sub(*beat) > a.late():
-		say("nothing was heard from nri-watcher for longer than %s: journalctl -u nri-watcher", short(a.late()))
+		say("nothing of nri-watcher was recorded for longer than %s: either resctrl-applier cannot write %s (no room? journalctl -u resctrl-applier says so; pods get their groups meanwhile), or nri-watcher hangs (journalctl -u nri-watcher)", short(a.late()), a.cfg.State.Path)
 	case s.Runtime.State == "disconnected" && s.Watcher.State != stopped:
 		say("nri-watcher has no connection to the runtime: does it run, is NRI enabled, is %s its socket?", a.cfg.Watcher.NRISocket)
 	case s.Snapshot == nil && s.Pods != nil && s.Applier.State == runs:

@@ -59,8 +59,9 @@ type Options struct {
 	// OpenState opens the state, and the event log fed by it; also anew when
 	// the file turned out to be damaged.
 	OpenState func() (*state.Store, Exporter, error)
-	// Patient starts without the state where it cannot be opened yet (no room,
-	// read-only), as it goes on without one that fails later.
+	// Patient goes on without a state that cannot be opened yet, or written (no
+	// room, read-only), until it can. Else a Hold that could not record is an error, and
+	// the last one: others write the same state, and nothing brings what it lacks.
 	Patient bool
 	Naming  rules.Naming
 	Source  string // of the events: SourceApplier or SourceRetry
@@ -144,6 +145,9 @@ func (e *Engine) Hold(ctx context.Context, fn func(*Hold) error) error {
 		return fmt.Errorf("take the writer's turn: %w", err)
 	}
 	defer unlock()
+	if e.degraded != nil && !e.Patient {
+		return e.degraded.cause
+	}
 	// What is begun is finished: a change that is cut off would look failed.
 	h := &Hold{Engine: e, ctx: context.WithoutCancel(ctx)}
 	h.rules = rules.Rules{Hands: &hands{h}, Naming: e.Naming, Now: e.Now}
@@ -153,7 +157,11 @@ func (e *Engine) Hold(ctx context.Context, fn func(*Hold) error) error {
 	// What was decided before a failure has happened on resctrl: it is
 	// committed all the same.
 	err = fn(h)
-	return errors.Join(err, h.Commit(), h.export())
+	err = errors.Join(err, h.Commit(), h.export())
+	if !e.Patient {
+		err = errors.Join(err, e.Degraded()) // no snapshot will bring to it what was not recorded
+	}
+	return err
 }
 
 // Commit makes what was decided so far durable. While that cannot be done the

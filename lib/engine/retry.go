@@ -18,6 +18,16 @@ type GroupResult struct {
 	Outcome   GroupOutcome `json:"outcome"`
 	GroupPath string       `json:"group_path,omitempty"`
 	Reason    rules.Reason `json:"reason,omitempty"`
+	Error     string       `json:"error,omitempty"` // what failed, with the kernel's own words
+}
+
+// failure is the error of a creation that failed for good; nil of one that only
+// waits, for an RMID or a mount.
+func (r *GroupResult) failure() error {
+	if r.Outcome != GroupFailed || r.Reason == rules.ReasonNotMounted || r.Reason == rules.ReasonUnsupported {
+		return nil
+	}
+	return fmt.Errorf("pod %s has no group (%s): %s", r.PodUID, r.Reason, r.Error)
 }
 
 // GroupOutcome is how a group creation ended.
@@ -63,6 +73,7 @@ func (e *Engine) RetryGroupCreation(ctx context.Context, uid string) (GroupResul
 		default:
 			res.Outcome, res.Reason = GroupFailed, ch.GroupReason
 		}
+		res.Error = ch.State.Pod.LastError
 		return nil
 	})
 	return res, err
@@ -118,14 +129,25 @@ type Pass struct {
 	NotTried int `json:"not_tried"`
 }
 
-// OutOfCapacity says whether a pod still waits for a free RMID.
-func (p *Pass) OutOfCapacity() bool {
+// endsCreations says whether a group that failed so ends the pass's creations:
+// the next one would fail the same.
+func endsCreations(r rules.Reason) bool {
+	return r == rules.ReasonCapacity || r == rules.ReasonNotMounted
+}
+
+// EndedBy is why the pass ended its group creations; "": it did not.
+func (p *Pass) EndedBy() rules.Reason {
 	for _, g := range p.Groups {
-		if g.Outcome == GroupCapacity {
-			return true
+		if endsCreations(g.Reason) {
+			return g.Reason
 		}
 	}
-	return false
+	return ""
+}
+
+// OutOfCapacity says whether a pod still waits for a free RMID.
+func (p *Pass) OutOfCapacity() bool {
+	return p.EndedBy() == rules.ReasonCapacity
 }
 
 // RetryAllOnce is one pass over all failed pods, oldest failure first, then
@@ -146,10 +168,16 @@ func (e *Engine) RetryAllOnce(ctx context.Context) (*Pass, error) {
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("pod %s: %w", uid, err))
+			if e.Degraded() != nil {
+				return pass, errors.Join(errs...)
+			}
 			continue
 		}
 		pass.Groups = append(pass.Groups, res)
-		if res.Reason == rules.ReasonCapacity || res.Reason == rules.ReasonNotMounted {
+		if err := res.failure(); err != nil {
+			errs = append(errs, err)
+		}
+		if endsCreations(res.Reason) {
 			pass.NotTried = len(failed) - i - 1
 			break
 		}
@@ -165,6 +193,9 @@ func (e *Engine) RetryAllOnce(ctx context.Context) (*Pass, error) {
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("container %s: %w", ref.ContainerID, err))
+			if e.Degraded() != nil {
+				break
+			}
 			continue
 		}
 		pass.Containers = append(pass.Containers, res)
@@ -177,13 +208,26 @@ type Swept struct {
 	Pods    int      `json:"pods"`    // looked after
 	Changed []string `json:"changed"` // uids of pods that an event told of
 	Removed []string `json:"removed"` // uids of pods that had vanished, or whose removal is now finished
+	// OutOfCapacity says that a group that was lost waits for a free RMID.
+	OutOfCapacity bool `json:"out_of_capacity"`
+
+	skip rules.Reason // why no group is made any more
+}
+
+// SweepOptions of one sweep.
+type SweepOptions struct {
+	// VanishedAfter is how long everything of a pod must have been gone before
+	// it is removed.
+	VanishedAfter time.Duration
+	// SkipGroups is why the pass ended its group creations; "": it did not. Then
+	// a lost group is not tried.
+	SkipGroups rules.Reason
 }
 
 // Sweep looks after every pod once: stray tasks, lost groups, unfinished
-// removals, and pods that ended without a word, which are removed when
-// everything of them has been gone for longer than vanishedAfter.
-func (e *Engine) Sweep(ctx context.Context, vanishedAfter time.Duration) (*Swept, error) {
-	swept := &Swept{Changed: []string{}, Removed: []string{}}
+// removals, and pods that ended without a word.
+func (e *Engine) Sweep(ctx context.Context, o SweepOptions) (*Swept, error) {
+	swept := &Swept{Changed: []string{}, Removed: []string{}, skip: o.SkipGroups}
 	uids, err := e.Store.PodUIDs(ctx)
 	if err != nil {
 		return swept, fmt.Errorf("read pods: %w", err)
@@ -194,9 +238,12 @@ func (e *Engine) Sweep(ctx context.Context, vanishedAfter time.Duration) (*Swept
 	}
 	var errs []error
 	for _, uid := range uids {
-		err := e.Hold(ctx, func(h *Hold) error { h.sweep(uid, parents, vanishedAfter, swept); return h.Degraded() })
+		err := e.Hold(ctx, func(h *Hold) error { h.sweep(uid, parents, o.VanishedAfter, swept); return nil })
 		if err != nil {
 			errs = append(errs, fmt.Errorf("pod %s: %w", uid, err))
+			if e.Degraded() != nil {
+				break
+			}
 		}
 	}
 	return swept, errors.Join(errs...)
@@ -230,8 +277,12 @@ func (h *Hold) sweep(uid string, parents map[string]int, vanishedAfter time.Dura
 		return // removed since the list was read
 	}
 	swept.Pods++
-	ch := h.rules.Sweep(p)
+	ch := h.rules.Sweep(p, swept.skip)
 	h.take(uid, ch)
+	swept.OutOfCapacity = swept.OutOfCapacity || ch.GroupReason == rules.ReasonCapacity
+	if endsCreations(ch.GroupReason) {
+		swept.skip = ch.GroupReason
+	}
 	events := len(ch.Events)
 	if ch.State != nil && !ch.State.Pod.Removing {
 		ch = h.rules.Vanished(ch.State, h.vanished(ch.State, parents), h.BootTime(), vanishedAfter)

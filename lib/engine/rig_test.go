@@ -234,7 +234,7 @@ func (r *rig) retryAll() *engine.Pass {
 
 func (r *rig) sweep() *engine.Swept {
 	r.t.Helper()
-	swept, err := r.eng.Sweep(r.t.Context(), time.Minute)
+	swept, err := r.eng.Sweep(r.t.Context(), engine.SweepOptions{VanishedAfter: time.Minute})
 	r.must(err)
 	return swept
 }

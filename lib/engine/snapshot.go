@@ -140,7 +140,7 @@ func (h *Hold) removeAbsent(pods []rules.SnapshotPod) error {
 		}
 		ch := h.rules.Absent(p)
 		if p.Pod.Removing {
-			ch = h.rules.Sweep(p)
+			ch = h.rules.Sweep(p, "")
 		}
 		h.take(uid, ch)
 		if err := h.Commit(); err != nil {

@@ -10,11 +10,13 @@ package resctrl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // Names that resctrl has in its root and that are no control groups.
@@ -52,8 +54,11 @@ type FS struct {
 	log       *slog.Logger
 	os        OS
 
-	lists  atomic.Int32 // what is known of comma lists: listsUnknown, listsTaken, listsRefused
-	noProc atomic.Bool  // this kernel has no /proc/<tid>/cpu_resctrl_groups
+	lists    atomic.Int32 // what is known of comma lists: listsUnknown, listsTaken, listsRefused
+	lockWait time.Duration
+	lockHeld atomic.Bool // the last wait for the root's lock was in vain
+
+	noProc atomic.Bool // this kernel has no /proc/<tid>/cpu_resctrl_groups
 }
 
 // New gives the resctrl at opts.Root. Nothing is opened or checked.
@@ -65,6 +70,7 @@ func New(opts Options) *FS {
 		simulated: opts.Simulated,
 		log:       opts.Logger,
 		os:        opts.OS,
+		lockWait:  lockWait,
 	}
 	if opts.ProcRoot == "" {
 		f.procRoot = "/proc"
@@ -130,10 +136,40 @@ func reserved(name string) bool {
 	return name == dirInfo || name == dirMonGroups || name == dirMonData
 }
 
+// How long a change waits for the lock of the root: any user can hold it, for
+// ever. After one wait that was in vain the next ones are short, until the lock
+// is to be had again.
+const (
+	lockWait      = 15 * time.Second
+	lockWaitAgain = 100 * time.Millisecond
+)
+
+// errLockHeld says that another program holds the lock of the root for too long.
+var errLockHeld = errors.New("another program holds the lock (flock) of the resctrl filesystem")
+
+func (f *FS) lock(ctx context.Context) (unlock func(), err error) {
+	wait := f.lockWait
+	if f.lockHeld.Load() {
+		wait = min(wait, lockWaitAgain)
+	}
+	limited, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	unlock, err = f.os.Lock(limited, f.root)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		err = errLockHeld
+	}
+	f.lockHeld.Store(errors.Is(err, errLockHeld))
+	return unlock, err
+}
+
 // locked runs change under the lock of the root, after a look whether the root
 // is resctrl still: it may have been unmounted while we waited.
 func (f *FS) locked(ctx context.Context, op, path string, change func() error) error {
-	unlock, err := f.os.Lock(ctx, f.root)
+	unlock, err := f.lock(ctx)
+	if errors.Is(err, errLockHeld) {
+		return &Error{Op: op, Path: path, Reason: reasonIO, Err: fmt.Errorf("%w: %s", err, f.root),
+			Hint: "lslocks shows who holds it: that program should end, or release it"}
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return fmt.Errorf("%s %s: wait for the lock of %s: %w", op, path, f.root, err)

@@ -122,15 +122,18 @@ func run(ctx context.Context, e *engine.Engine, o Options, res *Result) error {
 
 func pass(ctx context.Context, e *engine.Engine, o Options, res *Result) (err error) {
 	res.Pass, err = e.RetryAllOnce(ctx)
-	if !o.Sweep || ctx.Err() != nil {
+	if !o.Sweep || ctx.Err() != nil || e.Degraded() != nil {
 		return err
 	}
 	var sweepErr error
-	res.Sweep, sweepErr = e.Sweep(ctx, o.VanishedAfter)
+	res.Sweep, sweepErr = e.Sweep(ctx, engine.SweepOptions{VanishedAfter: o.VanishedAfter, SkipGroups: res.Pass.EndedBy()})
 	return errors.Join(err, sweepErr)
 }
 
 func prune(ctx context.Context, e *engine.Engine, o Options, res *Result) error {
+	if e.Degraded() != nil {
+		return nil // the pass has told why
+	}
 	return e.Hold(ctx, func(h *engine.Hold) (err error) {
 		if res.Pruned, err = h.Store.Prune(ctx, h.Now().Add(-o.EventRetention)); err != nil {
 			return fmt.Errorf("prune events: %w", err)
@@ -172,10 +175,11 @@ func code(err error, res *Result) error {
 		return &coded{exitNotFound, err}
 	case err != nil:
 		return err
-	case res.Pass != nil && res.Pass.OutOfCapacity(), res.Pod != nil && res.Pod.Outcome == engine.GroupCapacity:
+	case res.Pass != nil && res.Pass.OutOfCapacity(), res.Sweep != nil && res.Sweep.OutOfCapacity,
+		res.Pod != nil && res.Pod.Outcome == engine.GroupCapacity:
 		return &coded{exitCapacity, errors.New("no RMID is free: pods still wait for their group; the next run tries again")}
 	case res.Pod != nil && res.Pod.Outcome == engine.GroupFailed:
-		return fmt.Errorf("pod %s: group not created: %s", res.Pod.PodUID, res.Pod.Reason)
+		return fmt.Errorf("pod %s has no group (%s): %s", res.Pod.PodUID, res.Pod.Reason, res.Pod.Error)
 	}
 	return nil
 }

@@ -33,8 +33,9 @@ func (r *Rules) RetryContainer(p *PodState, id string) Change {
 
 // Sweep looks after a pod between events: finishes its removal, makes a lost
 // group again and fills it, and moves stray tasks (a process started by exec is
-// born outside the group) of its containers.
-func (r *Rules) Sweep(p *PodState) Change {
+// born outside the group) of its containers. With skip, the reason why
+// groups cannot be made at present, a lost one is not tried.
+func (r *Rules) Sweep(p *PodState, skip Reason) Change {
 	t := r.begin(p)
 	switch {
 	case t.PodState == nil:
@@ -43,17 +44,21 @@ func (r *Rules) Sweep(p *PodState) Change {
 			t.ended = true
 		}
 	case t.Pod.GroupState == GroupExists:
-		t.sweepGroup()
+		t.sweepGroup(skip)
 		t.tellIfChanged()
 	}
 	return t.finish()
 }
 
-func (t *turn) sweepGroup() {
+func (t *turn) sweepGroup(skip Reason) {
 	path, found := t.r.Hands.FindGroup(t.Pod)
-	if found {
+	switch {
+	case found:
 		t.have(path)
-	} else if !t.makeGroup() {
+	case skip != "":
+		t.fail(skip, "not tried: a pod before it could not get its group either")
+		return
+	case !t.makeGroup():
 		return
 	}
 	t.refill = false // all of them are assigned here

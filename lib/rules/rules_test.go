@@ -220,7 +220,7 @@ func TestOrphansWaitForTheirPod(t *testing.T) {
 func TestLostGroupIsMadeAndFilledAgain(t *testing.T) {
 	t.Parallel()
 	play := map[string]func(n *node){
-		"sweep": func(n *node) { n.take("a", n.r.Sweep(n.pods["a"])) },
+		"sweep": func(n *node) { n.take("a", n.r.Sweep(n.pods["a"], "")) },
 		"start": func(n *node) { n.run("c3", 1, ""); n.event(start, "a", "s1", "c3") },
 		"retry": func(n *node) { n.take("a", n.r.RetryContainer(n.pods["a"], "c2")) },
 	}
@@ -237,7 +237,7 @@ func TestLostGroupIsMadeAndFilledAgain(t *testing.T) {
 			n.log = nil
 			act(n)
 			n.expect(want[name])
-			n.take("a", n.r.Sweep(n.pods["a"]))
+			n.take("a", n.r.Sweep(n.pods["a"], ""))
 			n.expect()
 		})
 	}
@@ -251,7 +251,7 @@ func TestLostGroupThatCannotBeMadeIsFailed(t *testing.T) {
 	n.remountEmpty()
 	n.free = 0
 	n.log = nil
-	n.take("a", n.r.Sweep(n.pods["a"]))
+	n.take("a", n.r.Sweep(n.pods["a"], ""))
 	n.expect("a Failed (1,0) capacity")
 	n.mounted = false
 	n.event(postUpdate, "a", "s1", "c1")
@@ -277,7 +277,7 @@ func TestControlGroups(t *testing.T) {
 	// Somebody moves all of the pod's tasks.
 	n.run("c1", 2, "/g2")
 	n.run("c2", 1, "/g2")
-	n.take("a", n.r.Sweep(n.pods["a"]))
+	n.take("a", n.r.Sweep(n.pods["a"], ""))
 	n.expect("a Exists (2,2) in /g2")
 }
 
@@ -305,7 +305,7 @@ func TestRemovalThatCannotBeFinished(t *testing.T) {
 		t.Fatalf("not marked: %+v", p)
 	}
 	n.event(stopPod, "a", "s1", "")
-	n.take("a", n.r.Sweep(n.pods["a"]))
+	n.take("a", n.r.Sweep(n.pods["a"], ""))
 	n.expect()
 	back := n.event(run, "a", "s2", "")
 	n.expect("a Exists (0,0)")
@@ -315,7 +315,7 @@ func TestRemovalThatCannotBeFinished(t *testing.T) {
 	n.event(removePod, "a", "s2", "")
 	n.stuck = false
 	n.log = nil
-	n.take("a", n.r.Sweep(n.pods["a"]))
+	n.take("a", n.r.Sweep(n.pods["a"], ""))
 	n.expect()
 	if len(n.pods)+len(n.groups) != 0 {
 		t.Errorf("left: %v %v", n.pods, n.groups)
@@ -369,7 +369,7 @@ func TestAContainerWhoseTasksEndedStaysCounted(t *testing.T) {
 	n.event(start, "a", "s1", "c1")
 	n.run("c1", 0, "")
 	n.log = nil
-	n.take("a", n.r.Sweep(n.pods["a"]))
+	n.take("a", n.r.Sweep(n.pods["a"], ""))
 	n.expect()
 	if c := n.pods["a"].Containers[0]; c.State != ContainerReconciled || !c.Counted {
 		t.Errorf("its stop is on the way: %+v", c)

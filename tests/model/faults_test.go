@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/nri-resctrl/nri-resctrl/lib/engine"
 	"github.com/nri-resctrl/nri-resctrl/tests/model"
 )
 
@@ -53,7 +54,7 @@ func (r *rig) actRetryContainer() {
 func (r *rig) actSweep() {
 	r.m.Clock += rapid.SampledFrom([]int{0, 1, 40, vanishedAfter, vanishedAfter + 1}).Draw(r.t, "seconds")
 	r.play("sweep", func() { r.m.Sweep(vanishedAfter) }, func() {
-		_, err := r.eng.Sweep(context.Background(), vanishedAfter*time.Second)
+		_, err := r.eng.Sweep(context.Background(), engine.SweepOptions{VanishedAfter: vanishedAfter * time.Second})
 		r.must(err)
 	})
 }
