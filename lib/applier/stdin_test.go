@@ -2,9 +2,11 @@ package applier
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -230,4 +232,22 @@ func TestHeartbeatsAreKept(t *testing.T) {
 			t.Errorf("%s: %q, %v", key, v, err)
 		}
 	}
+}
+
+// TestStdinThatWaitsIsInterrupted: a terminal, or a pipe that nobody writes to.
+func TestStdinThatWaitsIsInterrupted(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, func(*sim.Config) {})
+	r, w := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- RunStdin(ctx, n.opts, r) }()
+	if _, err := w.Write([]byte("\n")); err != nil { // it reads
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+	w.Close() // ends the read that nobody waits for
 }

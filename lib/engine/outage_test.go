@@ -1,13 +1,19 @@
 package engine_test
 
 import (
+	"database/sql"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/nri-resctrl/nri-resctrl/lib/engine"
 	"github.com/nri-resctrl/nri-resctrl/lib/lifecycle"
 	"github.com/nri-resctrl/nri-resctrl/state"
+	"github.com/nri-resctrl/nri-resctrl/tests/sim/memfs"
 )
 
 // TestGroupOfAnOutageThatNobodyNames: a pod came while state could not be used,
@@ -48,4 +54,43 @@ func TestRemovalThatStateCouldNotRead(t *testing.T) {
 	r.outage(func() { r.openFault = nil })
 	r.snapshot(false)
 	r.checkGroups("", "pod_during", "pod_stays")
+}
+
+// TestAJobThatCannotRecord fails, and does no more: nothing would bring to the
+// state what it did.
+func TestAJobThatCannotRecord(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, uid := range []string{"a", "b"} {
+		r.runtimeRun(uid, "s-"+uid)
+		r.event(lifecycle.RunPodSandbox, "s-"+uid, "")
+		r.must(r.fs.Remove(t.Context(), root+"/mon_groups/pod_"+uid))
+	}
+	r.eng.Patient = false
+	db, err := sql.Open("sqlite3", filepath.Join(r.dir, "state.db"))
+	r.must(err)
+	defer db.Close()
+	_, err = db.Exec("DROP TABLE events")
+	r.must(err)
+	swept, err := r.eng.Sweep(t.Context(), engine.SweepOptions{VanishedAfter: time.Minute})
+	if err == nil || swept.Pods != 1 {
+		t.Errorf("swept %d pods: %v", swept.Pods, err)
+	}
+	if _, err := r.eng.RetryGroupCreation(t.Context(), "b"); err == nil {
+		t.Error("a retry after it says nothing")
+	}
+	r.checkGroups("", "pod_a")
+}
+
+// TestAGroupThatFailsForGood is an error of the pass, with the kernel's words.
+func TestAGroupThatFailsForGood(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.runtimeRun("a", "s1")
+	r.os.Fail(memfs.OpMkdir, 0, syscall.EIO)
+	r.event(lifecycle.RunPodSandbox, "s1", "")
+	_, err := r.eng.RetryAllOnce(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "pod a has no group (io): ") {
+		t.Errorf("the pass says: %v", err)
+	}
 }

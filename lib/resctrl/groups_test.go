@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -313,6 +314,14 @@ func caseLock(w *world) {
 	if w.exists(w.group("", "pod_a")) {
 		w.Error("the group was made")
 	}
+	w.fs.SetLockWait(time.Millisecond)
+	for range 2 {
+		_, err := w.fs.Create(context.Background(), w.group("", "pod_a"))
+		if resctrl.ReasonOf(err) != "io" || !strings.Contains(err.Error(), "another program holds the lock") {
+			w.Errorf("one that holds the lock for ever: %v", err)
+		}
+	}
+	w.fs.SetLockWait(time.Minute)
 	go func() {
 		_, err := w.fs.Create(context.Background(), w.group("", "pod_a"))
 		done <- err

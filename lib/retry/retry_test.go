@@ -24,7 +24,7 @@ func TestOnlyTellsAnEmptyNameFromNone(t *testing.T) {
 
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	capacity := engine.GroupResult{Outcome: engine.GroupCapacity}
+	capacity := engine.GroupResult{Outcome: engine.GroupCapacity, Reason: "capacity"}
 	tests := map[string]struct {
 		err  error
 		res  Result
@@ -34,6 +34,7 @@ func TestExitCodes(t *testing.T) {
 		"waiting":             {nil, Result{Waiting: "for a snapshot"}, 0},
 		"a pass at capacity":  {nil, Result{Pass: &engine.Pass{Groups: []engine.GroupResult{capacity}}}, 75},
 		"one pod at capacity": {nil, Result{Pod: &capacity}, 75},
+		"a lost group waits":  {nil, Result{Pass: &engine.Pass{}, Sweep: &engine.Swept{OutOfCapacity: true}}, 75},
 		"one pod failed":      {nil, Result{Pod: &engine.GroupResult{Outcome: engine.GroupFailed, Reason: "io"}}, 1},
 		"not found":           {fmt.Errorf("pod x: %w", engine.ErrNotFound), Result{}, 66},
 		"an error":            {errors.New("no room"), Result{Pass: &engine.Pass{Groups: []engine.GroupResult{capacity}}}, 1},

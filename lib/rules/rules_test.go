@@ -261,6 +261,21 @@ func TestLostGroupThatCannotBeMadeIsFailed(t *testing.T) {
 	}
 }
 
+func TestSweepMakesNoGroupAfterThePassEnded(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.run("c1", 2, "")
+	n.event(start, "a", "s1", "c1")
+	n.remountEmpty()
+	n.log = nil
+	ch := n.r.Sweep(n.pods["a"], ReasonCapacity)
+	n.take("a", ch)
+	n.expect("a Failed (1,0) capacity")
+	if ch.GroupReason != ReasonCapacity {
+		t.Errorf("reason %q", ch.GroupReason)
+	}
+}
+
 func TestControlGroups(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
