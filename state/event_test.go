@@ -136,15 +136,17 @@ func TestPruneTakesManyRows(t *testing.T) {
 	t.Parallel()
 	s, ctx := openTemp(t), context.Background()
 	var b Batch
-	for i := range 2*pruneRows + 3 {
+	for i := range PruneRows + 3 {
 		b.Events = append(b.Events, eventOf(podOf(fmt.Sprint(i), 0)))
 	}
 	mustCommit(t, s, b)
 	if err := s.SetPosition(ctx, int64(len(b.Events)-1), 1, 1, 1); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := s.Prune(ctx, t0.Add(1)); n != int64(len(b.Events)-1) || err != nil {
-		t.Errorf("pruned %d of %d, %v", n, len(b.Events), err)
+	for _, want := range []int64{PruneRows, 2, 0} {
+		if n, err := s.Prune(ctx, t0.Add(1)); n != want || err != nil {
+			t.Errorf("pruned %d, want %d, %v", n, want, err)
+		}
 	}
 }
 

@@ -26,30 +26,25 @@ func (s *Store) SetMeta(ctx context.Context, values map[string]string) error {
 	return nil
 }
 
-// pruneRows bounds one transaction of Prune, so that nobody waits for long.
-const pruneRows = 2000
+// PruneRows bounds what one Prune deletes, so that nobody waits for long.
+const PruneRows = 2000
 
-// Prune deletes exported events told before a time, and says how many.
+// Prune deletes exported events told before a time, the oldest first and at most
+// PruneRows of them, and says how many.
 func (s *Store) Prune(ctx context.Context, before time.Time) (int64, error) {
-	var total int64
-	for {
-		var n int64
-		err := s.write(ctx, s.quick, func(tx *sql.Tx) error {
-			r, err := tx.Exec(`DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE time < ? AND seq <=
-				coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'export_seq'), 0) LIMIT ?)`,
-				formatTime(before), pruneRows)
-			if err != nil {
-				return err
-			}
-			n, err = r.RowsAffected()
-			return err
-		})
+	var n int64
+	err := s.write(ctx, s.quick, func(tx *sql.Tx) error {
+		r, err := tx.Exec(`DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE time < ? AND seq <=
+			coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'export_seq'), 0) ORDER BY seq LIMIT ?)`,
+			formatTime(before), PruneRows)
 		if err != nil {
-			return total, fmt.Errorf("prune events of %s: %w", s.path, err)
+			return err
 		}
-		total += n
-		if n < pruneRows {
-			return total, nil
-		}
+		n, err = r.RowsAffected()
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("prune events of %s: %w", s.path, err)
 	}
+	return n, nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nri-resctrl/nri-resctrl/lib/engine"
+	"github.com/nri-resctrl/nri-resctrl/state"
 )
 
 // Exit codes that are the job's own; see the README.
@@ -134,12 +135,17 @@ func prune(ctx context.Context, e *engine.Engine, o Options, res *Result) error 
 	if e.Degraded() != nil {
 		return nil // the pass has told why
 	}
-	return e.Hold(ctx, func(h *engine.Hold) (err error) {
-		if res.Pruned, err = h.Store.Prune(ctx, h.Now().Add(-o.EventRetention)); err != nil {
+	for n := int64(state.PruneRows); n == state.PruneRows && ctx.Err() == nil; { // others have their turn between
+		err := e.Hold(ctx, func(h *engine.Hold) (err error) {
+			n, err = h.Store.Prune(ctx, h.Now().Add(-o.EventRetention))
+			return err
+		})
+		if err != nil {
 			return fmt.Errorf("prune events: %w", err)
 		}
-		return nil
-	})
+		res.Pruned += n
+	}
+	return nil
 }
 
 func report(log *slog.Logger, res *Result) {

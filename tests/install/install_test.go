@@ -273,7 +273,10 @@ func TestPrermReadsTheConfiguration(t *testing.T) {
 		"":                          "/sys/fs/resctrl pod_",
 		"[cgroup]\nroot = \"/c\"\n": "/sys/fs/resctrl pod_",
 		"[cgroup]\nroot = \"/c\"\n[resctrl] # ours\n# group_prefix = \"x\"\ngroup_prefix = \"mon-\" # \"y\"\nroot=\"/r\"\n[proc]\nroot = \"/p\"\n": "/r mon-",
-		"  [ resctrl ]\n  group_prefix   =   \"a.b\"\n": "/sys/fs/resctrl a.b",
+		"[resctrl]\ngroup_prefix = 'rdt_' # \"y\"\nroot = '/r'\n":                                                                                  "/r rdt_",
+		"[resctrl]\ngroup_prefix = \"\"\"x\"\"\"\nroot = nonsense\n":                                                                               "? ?",
+		"resctrl = { group_prefix = \"x_\" }\n":                                                                                                    "? ?",
+		"  [ resctrl ]\n  group_prefix   =   \"a.b\"\n":                                                                                            "/sys/fs/resctrl a.b",
 	} {
 		path := filepath.Join(t.TempDir(), "config.toml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
