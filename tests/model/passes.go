@@ -165,8 +165,9 @@ func (m *Model) RetryContainer(uid, id string) {
 }
 
 // Sweep looks after every pod; those that ended without a word are removed after
-// a time.
+// a time. The first capacity error (or not_mounted) ends its group creations.
 func (m *Model) Sweep(vanishedAfter int) {
+	ended := ""
 	for _, uid := range sorted(m.pods) {
 		p := m.pods[uid]
 		m.turn++
@@ -175,8 +176,11 @@ func (m *Model) Sweep(vanishedAfter int) {
 			continue
 		}
 		if p.state == "Exists" {
-			m.sweepGroup(p)
+			m.sweepGroup(p, ended)
 			m.tellIfChanged(p)
+			if p.reason == "capacity" || p.reason == "not_mounted" {
+				ended = p.reason
+			}
 		}
 		m.turn++
 		switch {
@@ -190,7 +194,11 @@ func (m *Model) Sweep(vanishedAfter int) {
 	}
 }
 
-func (m *Model) sweepGroup(p *pod) {
+func (m *Model) sweepGroup(p *pod, ended string) {
+	if ended != "" && !m.found(p) {
+		m.fail(p, ended)
+		return
+	}
 	m.makeGroup(p)
 	if p.state != "Exists" {
 		return
