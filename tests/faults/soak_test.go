@@ -53,7 +53,7 @@ func TestSoak(t *testing.T) {
 		}
 		if i+1 == chunks/10 || i+1 == chunks/2 || i+1 == chunks {
 			at = append(at, s.measure())
-			t.Logf("after %d pods: %v", s.serial, at[len(at)-1])
+			t.Logf("after %d pods: %+v", s.serial, at[len(at)-1])
 		}
 	}
 	s.flat(at[0], at[len(at)-1])
