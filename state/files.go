@@ -59,7 +59,7 @@ func lockOpening(path string) (unlock func(), err error) {
 }
 
 // makeDir makes the database's directory where it is absent, and lets the
-// group into one that is ours alone.
+// group into one that is ours. A mode that somebody chose stays.
 func makeDir(dir string, gid int) error {
 	st, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -78,7 +78,7 @@ func makeDir(dir string, gid int) error {
 		return fmt.Errorf("%s is not a directory", dir)
 	}
 	own := st.Sys().(*syscall.Stat_t)
-	if gid >= 0 && st.Mode().Perm() == dirMode && int(own.Uid) == os.Geteuid() && int(own.Gid) == os.Getegid() {
+	if gid >= 0 && st.Mode().Perm() == dirMode && int(own.Uid) == os.Geteuid() {
 		return permit(dir, dirMode, gid)
 	}
 	return nil

@@ -95,8 +95,8 @@ func (l *Log) permitDir(dir string) error {
 	return os.Chmod(dir, dirMode)
 }
 
-// admit lets the group into a directory that is there and ours alone, as a unit
-// makes it before state.group is set. A mode or group that somebody chose stays.
+// admit lets the group into a directory of ours that is there, as a unit makes
+// it, for this group or another. A mode that somebody chose stays.
 func (l *Log) admit(dir string) error {
 	if l.o.Group == "" {
 		return nil
@@ -106,15 +106,14 @@ func (l *Log) admit(dir string) error {
 		return err
 	}
 	own := st.Sys().(*syscall.Stat_t)
-	if st.Mode().Perm() != dirMode || int(own.Uid) != os.Geteuid() || int(own.Gid) != os.Getegid() {
+	if st.Mode().Perm() != dirMode || int(own.Uid) != os.Geteuid() {
 		return nil
 	}
 	return l.permitDir(dir)
 }
 
-// permit gives a log file its mode and the group that may read it. What
-// logrotate chose for a new file (its `create`) is left alone: this is done to
-// a file that we made, and to the one that we find first.
+// permit gives a log file its mode and the group that may read it: a file that
+// we made, and the one that a process finds first.
 func (l *Log) permit(f *os.File) error {
 	st, err := f.Stat()
 	if err != nil {

@@ -114,7 +114,7 @@ func TestGroupOfAPresentDirectory(t *testing.T) {
 		gid, want uint32
 		log       bool
 	}{
-		{0o750, 0, 4242, false}, {0o750, 0, 4242, true}, {0o755, 0, 0, false}, {0o700, 0, 0, true}, {0o750, 4343, 4343, true},
+		{0o750, 0, 4242, false}, {0o750, 0, 4242, true}, {0o755, 0, 0, false}, {0o700, 0, 0, true}, {0o750, 4343, 4242, true}, {0o755, 4343, 4343, true},
 	} {
 		dir := filepath.Join(t.TempDir(), "logs")
 		path := filepath.Join(dir, "events.jsonl")
