@@ -37,8 +37,7 @@ func caseOldestFirst(w *world) {
 	w.StartApplier()
 	var served, waiting []*attribution.Pod
 	for i := range rmids - 1 {
-		pod, _ := w.Serve(fmt.Sprintf("served%d", i))
-		served = append(served, pod)
+		served = append(served, w.served(fmt.Sprintf("served%d", i)))
 	}
 	for _, name := range []string{"zeta", "alpha", "mid"} { // the order is not that of names
 		pod, _ := w.RunPod(name)
@@ -68,6 +67,24 @@ func caseOldestFirst(w *world) {
 		w.Settled()
 		w.status(rmids, left-1)
 	}
+}
+
+// served is a new pod in its group: at once, or by the job, for the last RMID may
+// still be in limbo from what was there before.
+func (w *world) served(name string) *attribution.Pod {
+	w.Helper()
+	pod, _ := w.RunPod(name)
+	c := pod.Create()
+	c.Start().Wait()
+	for range 60 {
+		if in, all := attribution.Share(c.Cgroup, pod.Group); all > 0 && in == all {
+			return pod
+		}
+		time.Sleep(interval)
+		w.Retry()
+	}
+	w.Fatalf("no RMID for pod %s", name)
+	return nil
 }
 
 // pass runs the job once: it must try the oldest failure, and no other before it.
