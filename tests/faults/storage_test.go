@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -199,6 +200,11 @@ func (c *storageCase) expectAny(want map[string]string) error {
 func fill(dirs ...string) func(*storageCase) (func() error, error) {
 	return func(c *storageCase) (func() error, error) {
 		for _, d := range dirs {
+			if d == "lib" { // what was checkpointed of the WAL is room that it has
+				if out, err := exec.Command("sqlite3", c.Database(), "PRAGMA wal_checkpoint(TRUNCATE);").CombinedOutput(); err != nil || string(out) != "0|0|0\n" {
+					return nil, fmt.Errorf("the WAL is not emptied: %v, %s", err, out)
+				}
+			}
 			if err := os.WriteFile(c.dir(d)+"/ballast", make([]byte, 8<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
 				return nil, fmt.Errorf("the disk is not full: %v", err)
 			}
