@@ -29,7 +29,7 @@ all_ran() { same "$2 0" "$(firsts "$1" | wc -l) $(refused "$1")"; } # NAME COUNT
 configure level '"debug"'
 check "the package is installed" package
 check "everything runs" soon everything_runs
-check "five pods" five_pods
+five_pods; check "five pods have their groups" same $pods "$(ls $groups | grep -c ^pod_)"
 
 # --- 1s: every one
 
